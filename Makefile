@@ -161,7 +161,7 @@ chaos: tools namespaces
 # What the test makes its networks of.
 .PHONY: namespaces
 namespaces: tools
-	@scripts/need ip:iproute2 nft:nftables unshare:util-linux mount:mount go:golang-go
+	@scripts/need ip:iproute2 nft:nftables unshare:util-linux mount:mount openssl:openssl go:golang-go
 
 # Programs that each stack machine runs: on one process, and on four of which one after the other dies.
 STACK_SEEDS ?= 1000

@@ -97,3 +97,25 @@ pub fn read(cluster: &ClusterFile, path: Option<&Path>) -> Result<Option<Arc<Tls
         Error::tls_error
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_without_certificates_are_refused_and_not_forgotten() {
+        let cluster = ClusterFile::parse("test:a1@127.0.0.1:4500").expect("a cluster file");
+        let read = || read(&cluster, None).map(|found| found.is_some());
+        assert_eq!(read(), Ok(false));
+        set_option(47, b"S.CN=plinth").expect("a rule");
+        assert_eq!(
+            read(),
+            Err(Error::tls_error),
+            "it believes that servers are checked"
+        );
+        *said() = None;
+        set_option(54, b"secret").expect("a password");
+        assert_eq!(read(), Err(Error::tls_error));
+        *said() = None;
+    }
+}

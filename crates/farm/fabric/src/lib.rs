@@ -66,7 +66,7 @@ pub use host::{Host, Layout};
 pub use local::{Local, Message, attach};
 pub use memory::Memory;
 pub use mixed::{Mixed, Place};
-pub use serve::{serve, serve_with};
+pub use serve::{serve, serve_as, serve_with};
 pub use shared::Shared;
 pub use streamed::Streamed;
 

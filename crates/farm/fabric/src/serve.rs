@@ -62,6 +62,17 @@ pub async fn serve_with(
     host: Rc<Host>,
     credentials: &Credentials,
 ) {
+    serve_as(listener, None, machine, host, credentials).await;
+}
+
+/// The same, if others reach the listener at `public`: they say that they want to be there.
+pub async fn serve_as(
+    listener: Listener,
+    public: Option<SocketAddr>,
+    machine: Machine,
+    host: Rc<Host>,
+    credentials: &Credentials,
+) {
     let sender = || Sender {
         newest: Cell::new(0),
         tail: OnceCell::new(),
@@ -70,7 +81,7 @@ pub async fn serve_with(
     let judge = Judge {
         credentials: credentials.for_purpose(PURPOSE),
         audit: Audit::new(),
-        own: listener.local_addr().ok(),
+        own: public.or_else(|| listener.local_addr().ok()),
     };
     let server = Rc::new(Server {
         machine,

@@ -90,6 +90,7 @@ impl Guest {
         let joined = Joined::start(Joining {
             local,
             listener,
+            public: None,
             register,
             credentials: credentials(&config.cluster),
             record,

@@ -3,7 +3,7 @@
 use crate::access::Access;
 use crate::plan;
 use plinth_farm_engine::{Keeps, Options as TransactionOptions, Policy, Settings};
-use plinth_farm_fabric::{Fabric, Local, Machine, Mixed, Place, serve_with};
+use plinth_farm_fabric::{Fabric, Local, Machine, Mixed, Place, serve_as};
 use plinth_farm_member::{CoordinatedRegister, Left, Member, Options, Record, Seat, View, host_of};
 use plinth_farm_memory::Sizes;
 use plinth_farm_node::{self as node, Node};
@@ -11,6 +11,7 @@ use plinth_rpc::Credentials;
 use plinth_runtime::net::Listener;
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Duration, TaskGroup};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -22,6 +23,8 @@ pub struct Joining {
     pub local: Local,
     /// Where it serves its memory to other hosts.
     pub listener: Listener,
+    /// Where they reach that, if it is not where it listens.
+    pub public: Option<SocketAddr>,
     pub register: CoordinatedRegister,
     /// What it proves to other hosts, and wants them to prove.
     pub credentials: Credentials,
@@ -59,10 +62,15 @@ fn meet(fabric: &Mixed, host: u128, seat: &Seat) {
 }
 
 /// To other hosts, that prove a key if there are keys.
-fn serve_memory(tasks: &TaskGroup, listener: Listener, local: &Local, credentials: Credentials) {
+fn serve_memory(
+    tasks: &TaskGroup,
+    (listener, public): (Listener, Option<SocketAddr>),
+    local: &Local,
+    credentials: Credentials,
+) {
     let (machine, memory) = (local.machine(), local.host().clone());
     tasks.spawn("farm memory", async move {
-        serve_with(listener, machine, memory, &credentials).await;
+        serve_as(listener, public, machine, memory, &credentials).await;
     });
 }
 
@@ -72,6 +80,7 @@ impl Joined {
         let Joining {
             local,
             listener,
+            public,
             register,
             credentials,
             record,
@@ -85,7 +94,7 @@ impl Joined {
         let directory = local.directory().to_owned();
         let host = host_of(&directory).await;
         let host = host.map_err(|error| format!("{}: {error}", directory.display()))?;
-        let socket = listener.local_addr();
+        let socket = public.map_or_else(|| listener.local_addr(), Ok);
         let socket = socket.map_err(|error| format!("the memory's socket: {error}"))?;
         let machine = local.machine();
         let (keeps, of_member) = match (cluster.is_durable, has_data) {
@@ -98,7 +107,7 @@ impl Joined {
             }
         };
         let tasks = TaskGroup::new();
-        serve_memory(&tasks, listener, &local, credentials.clone());
+        serve_memory(&tasks, (listener, public), &local, credentials.clone());
         // Whoever is silent for so long may be removed soon.
         let limit = Duration::from_nanos(cluster.lease_ns / 2);
         let fabric = Rc::new(Mixed::new(local, limit).with(&credentials));

@@ -6,7 +6,7 @@ use crate::machine::{self, Number};
 use crate::plan::{self, Plan, memory_socket};
 use crate::status::{Own, shares};
 use crate::{metrics, root};
-use plinth_coordination::{ClusterFile, Coordinators, Look, coordinator, key_file, look_at};
+use plinth_coordination::{ClusterFile, Coordinators, Look, coordinator, key_file, look_at, why};
 use plinth_core::{Error, Uid};
 use plinth_farm_fabric::Machine;
 use plinth_farm_member::{self as member, CoordinatedRegister, Left, Record, Register};
@@ -48,6 +48,8 @@ const DISK_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 pub struct Config {
     /// Its memory is served at the next port.
     pub listen: SocketAddr,
+    /// Where others reach it, and its memory at the next port, if that is not where it listens.
+    pub public: Option<SocketAddr>,
     pub data_directory: PathBuf,
     /// Shared by all machines of this host.
     pub memory_directory: Option<PathBuf>,
@@ -90,26 +92,49 @@ fn other_state(error: Error) -> String {
     }
 }
 
-fn check_address(listen: SocketAddr) -> Result<SocketAddr, String> {
-    if listen.ip().is_unspecified() {
-        return Err(
-            "others must be able to reach it: give an address of this host with --listen".into(),
-        );
-    }
-    memory_socket(listen).ok_or_else(|| {
-        "ports from 1 to 65534 are possible, and the next one is the memory's; choose another with --listen".into()
+/// Where the memory is served whose process is at `address`, which `flag` says.
+fn memory_at(address: SocketAddr, flag: &str) -> Result<SocketAddr, String> {
+    memory_socket(address).ok_or_else(|| {
+        format!(
+            "ports from 1 to 65534 are possible, and the next one is the memory's; choose another with {flag}"
+        )
     })
+}
+
+impl Config {
+    /// Where others reach the process.
+    fn known(&self) -> SocketAddr {
+        self.public.unwrap_or(self.listen)
+    }
+
+    /// Where its memory is served.
+    fn socket(&self) -> Result<SocketAddr, String> {
+        if self.known().ip().is_unspecified() {
+            return Err(
+                "others must be able to reach it: give an address of this host with --public-address"
+                    .into(),
+            );
+        }
+        memory_at(self.listen, "--listen")
+    }
+
+    /// Where others reach that, if it is not there.
+    fn public_socket(&self) -> Result<Option<SocketAddr>, String> {
+        let public = self
+            .public
+            .map(|public| memory_at(public, "--public-address"));
+        public.transpose()
+    }
 }
 
 /// Makes the directory, and says whether it was used before, by a process of this cluster.
 async fn prepare(directory: &Path, key: &str) -> Result<(disk::DirLock, bool), String> {
     let at = directory.display();
-    let unusable = |error: std::io::Error| {
-        format!("data directory {at}: {error}; choose another with --data-dir")
-    };
+    let unusable =
+        |error: std::io::Error| format!("data directory {at}: {} with --data-dir", why(&error));
     disk::create_dir_all(directory).await.map_err(unusable)?;
     let lock = disk::lock_dir(directory).await;
-    let lock = lock.map_err(|_| format!("data directory {at}: another process has it"))?;
+    let lock = lock.map_err(unusable)?;
     let owner = directory.join(OWNER);
     if !disk::exists(&owner).await.map_err(unusable)? {
         return Ok((lock, false));
@@ -133,6 +158,14 @@ async fn own_directory(directory: &Path, key: &str) -> Result<(), String> {
     written.map(drop).map_err(unusable)
 }
 
+/// An address for the user, and the one by which others know it.
+fn at(listen: SocketAddr, public: Option<SocketAddr>) -> String {
+    public.map_or_else(
+        || listen.to_string(),
+        |public| format!("{listen}, known as {public}"),
+    )
+}
+
 /// Follows changes of the key file.
 fn follow_keys(config: &Config, credentials: &Credentials) -> Task<()> {
     let (file, directory) = (config.cluster_file.clone(), config.data_directory.clone());
@@ -147,7 +180,7 @@ fn follow_keys(config: &Config, credentials: &Credentials) -> Task<()> {
 /// # Errors
 /// A line for the user. `Ok` only if its work has ended.
 pub async fn serve(config: Config) -> Result<(), String> {
-    let socket = check_address(config.listen)?;
+    let (socket, public_socket) = (config.socket()?, config.public_socket()?);
     if let Some(plan) = &config.new {
         plan.check()?;
     }
@@ -156,11 +189,11 @@ pub async fn serve(config: Config) -> Result<(), String> {
     let cannot = |at: SocketAddr| {
         move |error| format!("cannot listen at {at}: {error}; choose another --listen")
     };
-    let listen = config.listen;
+    let known = config.known();
     let credentials = key_file::of_server(&config.cluster_file, &config.data_directory).await?;
     let credentials = config.cluster.protected(credentials);
-    let transport = Transport::listen_with(listen, credentials.clone()).await;
-    let transport = transport.map_err(cannot(listen))?;
+    let transport = Transport::listen_as(config.listen, config.public, credentials.clone()).await;
+    let transport = transport.map_err(cannot(config.listen))?;
     let listener = net::listen(socket).await.map_err(cannot(socket))?;
     let _keys = follow_keys(&config, &credentials);
     if !was_used {
@@ -168,7 +201,7 @@ pub async fn serve(config: Config) -> Result<(), String> {
     }
     let own = Own::new(key.clone());
     let _status = own.serve(&transport);
-    let is_named = config.cluster.coordinators.contains(&listen);
+    let is_named = config.cluster.coordinators.contains(&known);
     let (directory, tell) = (config.data_directory.clone(), config.tell.clone());
     let coordinating = async {
         if !is_named {
@@ -182,11 +215,13 @@ pub async fn serve(config: Config) -> Result<(), String> {
         Err::<Infallible, String>(format!("the coordinator ends: {error}"))
     };
     (config.tell)(&format!(
-        "it listens at {listen}, and its memory will be served at {socket}"
+        "it listens at {}, and its memory will be served at {}",
+        at(config.listen, config.public),
+        at(socket, public_socket)
     ));
     let page = config.page.clone();
     let living = live(config, (&transport, &credentials), listener, own.clone());
-    let paging = metrics::keep_page(&own, listen, page.as_ref());
+    let paging = metrics::keep_page(&own, known, page.as_ref());
     let outcome = match race(race(living, coordinating), paging).await {
         Either::Left(Either::Left(outcome)) => outcome,
         Either::Left(Either::Right(Err(line))) => Err(line),
@@ -277,7 +312,7 @@ async fn live(
 ) -> Result<(), String> {
     let mut listener = Some(listener);
     loop {
-        let socket = check_address(config.listen)?;
+        let socket = config.socket()?;
         let listening = match listener.take() {
             Some(listener) => listener,
             None => net::listen(socket)
@@ -398,6 +433,7 @@ async fn join(
     let joined = Joined::start(Joining {
         local,
         listener,
+        public: config.public_socket()?,
         register,
         credentials: credentials.clone(),
         record,

@@ -39,12 +39,12 @@ use hosting::Replica;
 use identity::{Identity, service_file};
 pub use kind::{Config, Kind, RELEASE};
 use messages::PROCESS;
-use plinth_coordination::{Coordinators, coordinator};
+use plinth_coordination::{Coordinators, coordinator, why};
 use plinth_rpc::{FailureBeacon, Transport};
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::{Duration, Either, disk, race, sleep, trace, trace_warn};
 use serves::ServiceLog;
-pub use settings::Settings;
+pub use settings::{Settings, Tell};
 use site::Site;
 use std::convert::Infallible;
 use std::path::Path;
@@ -67,7 +67,13 @@ pub async fn serve(config: Config) -> Result<Infallible, String> {
 /// As [`serve`].
 pub async fn serve_with_page(config: Config, page: Option<Page>) -> Result<Infallible, String> {
     let directory = &config.directory;
-    let unusable = |error| format!("data directory {}: {error}", directory.display());
+    let unusable = |error| {
+        format!(
+            "data directory {}: {} with --data-dir",
+            directory.display(),
+            why(&error)
+        )
+    };
     let log_directory = directory.join(LOG);
     let made = disk::create_dir_all(&log_directory).await;
     made.map_err(unusable)?;
@@ -75,12 +81,7 @@ pub async fn serve_with_page(config: Config, page: Option<Page>) -> Result<Infal
     for above in directory.ancestors().skip(1) {
         let _ = disk::sync_dir(above).await; // one that this user may not read was there before
     }
-    let _lock = disk::lock_dir(directory).await.map_err(|_| {
-        format!(
-            "data directory {}: another process has it",
-            directory.display()
-        )
-    })?;
+    let _lock = disk::lock_dir(directory).await.map_err(unusable)?;
     let identity = Identity::load(directory).await?;
     match &identity {
         Some(identity) => {
@@ -106,6 +107,13 @@ pub async fn serve_with_page(config: Config, page: Option<Page>) -> Result<Infal
         .map_err(|error| format!("log server in {}: {error}", log_directory.display()))?;
     let _sequencers = SequencerHost::new(&transport);
     let _beacon = FailureBeacon::new(&transport, PROCESS);
+    if let Some(tell) = config.settings.get::<Tell>() {
+        let what = match &identity {
+            Some(identity) => format!("it is replica {} of {}", identity.name, identity.service),
+            None => "it waits for a service: `plinth delos create', or `add-replica'".into(),
+        };
+        (tell.0)(&format!("listens at {}; {what}", config.listen));
+    }
     let site = Site::new(config, transport, log_server.interface(), identity);
     let _serving = site::serve(&site);
     let living = async {

@@ -12,7 +12,7 @@ use plinth_client::{Database, Transaction};
 use plinth_core::codec::Codec;
 use plinth_core::config::FaultDomain;
 use plinth_core::system_keys::{CONFIG, DATABASE_LOCK, EXCLUDED, EXCLUDED_END};
-use plinth_core::{DatabaseConfig, EngineKind, Result, Uid};
+use plinth_core::{DatabaseConfig, EngineKind, Error, Result, Uid};
 use plinth_protocol::control::{ProcessClass, RegisterWorker};
 use plinth_protocol::log::LogSystem;
 use plinth_runtime::knobs::Knobs;
@@ -79,7 +79,15 @@ pub(crate) async fn decide<T>(
     mut body: impl AsyncFnMut(&Transaction) -> Result<Outcome<T>>,
 ) -> Outcome<T> {
     let outcome = movement::run(database, async |tr| body(tr).await).await;
-    outcome.unwrap_or_else(|error| Err(format!("the change could not be made: {error}")))
+    outcome.unwrap_or_else(|error| {
+        let hint = match error {
+            Error::permission_denied => {
+                "; it needs an operator's key beside the cluster file, or an operator's certificate"
+            }
+            _ => "",
+        };
+        Err(format!("the change could not be made: {error}{hint}"))
+    })
 }
 
 /// Checks whether the cluster could work with this configuration: there must be fault domains for every replica of

@@ -118,7 +118,8 @@ fn log_server(log: &LogServer) -> Value {
 }
 
 fn storage_server(server: &StorageServer) -> Value {
-    let (id, address) = (server.id.to_string(), server.address.map(|a| a.to_string()));
+    let address = server.address.or(server.last_address);
+    let (id, address) = (server.id.to_string(), address.map(|a| a.to_string()));
     let Some(status) = &server.status else {
         return json!({"id": id, "address": address, "tag": server.tag.0, "unreachable": true});
     };

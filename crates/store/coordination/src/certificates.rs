@@ -34,6 +34,14 @@ pub fn missing(asks: &str) -> String {
     )
 }
 
+/// Refuses settings without files that say something else: it would be of no use.
+fn nothing_else(settings: &Settings) -> Result<(), String> {
+    match settings.has_rules() || settings.password.is_some() {
+        true => Err(missing(OF_NO_USE)),
+        false => Ok(()),
+    }
+}
+
 /// Refuses a cluster file that asks for TLS if there is no certificate.
 fn enough(
     own: Option<Arc<Tls>>,
@@ -52,10 +60,7 @@ impl Tls {
     /// for TLS. The error is a line for the user.
     pub async fn read(settings: Settings) -> Result<Option<Arc<Tls>>, String> {
         if settings.is_empty() {
-            return match settings.has_rules() || settings.password.is_some() {
-                true => Err(missing(OF_NO_USE)),
-                false => Ok(None),
-            };
+            return nothing_else(&settings).map(|()| None);
         }
         let material = settings.read().await?;
         Tls::new(settings, material).map(Some)
@@ -77,6 +82,9 @@ impl Tls {
         cluster: &ClusterFile,
         path: &Path,
     ) -> Result<Option<Arc<Tls>>, String> {
+        if material.is_none() {
+            nothing_else(&settings)?;
+        }
         let own = material.map(|material| Tls::new(settings, material));
         enough(own.transpose()?, cluster, path)
     }

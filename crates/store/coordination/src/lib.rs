@@ -17,8 +17,10 @@ pub mod key_file;
 pub mod knobs;
 mod look;
 mod register;
+mod unusable;
 
 pub use cluster_file::ClusterFile;
 pub use coordinated_state::CoordinatedState;
 pub use coordinators::Coordinators;
 pub use look::{Look, look_at};
+pub use unusable::why;

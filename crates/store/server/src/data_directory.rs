@@ -15,7 +15,7 @@
 //! ```
 
 use bytes::{BufMut, Bytes, BytesMut};
-use plinth_coordination::coordinator;
+use plinth_coordination::{coordinator, why};
 use plinth_core::codec::Codec;
 use plinth_core::{EngineKind, Epoch, Error, Tag, Uid, Version, record};
 use plinth_runtime::disk::{self, DirLock};
@@ -69,14 +69,18 @@ impl DataDirectory {
     /// Locks `path`, making it if it is not there, and checks that it belongs to `cluster`. The error is one line.
     pub async fn open(path: &Path, cluster: &str) -> Result<Self, String> {
         let at = |what: &str, e: std::io::Error| {
-            format!("data directory {}: {what}: {e}", path.display())
+            format!(
+                "data directory {}: {what}: {} with --data-dir",
+                path.display(),
+                why(&e)
+            )
         };
         disk::create_dir_all(path)
             .await
             .map_err(|e| at("cannot create it", e))?;
-        let lock = disk::lock_dir(path).await.map_err(|e| {
-            at("cannot lock it; is another server using it? Give each server a directory of its own", e)
-        })?;
+        let lock = disk::lock_dir(path)
+            .await
+            .map_err(|e| at("cannot lock it", e))?;
         let is_used = disk::exists(&path.join("process")).await;
         let is_used = is_used.map_err(|e| at("cannot read it", e))?;
         let (owner, is_former) = match is_used {
@@ -305,7 +309,13 @@ async fn make_owner(path: &Path, cluster: &str) -> Result<Owner, String> {
     let unreadable = |e| format!("data directory {}: cannot read it: {e}", path.display());
     let is_there = disk::exists(&coordinator::file_in(path)).await;
     let is_there = is_there.map_err(unreadable)?;
-    let unwritable = |e| format!("data directory {}: cannot write to it: {e}", path.display());
+    let unwritable = |e| {
+        format!(
+            "data directory {}: {} with --data-dir",
+            path.display(),
+            why(&e)
+        )
+    };
     if owner.epoch == 0 && !is_there {
         // This file comes first, because the owner's file implies that it exists.
         let begun = coordinator::begin(path, cluster).await;

@@ -1,22 +1,14 @@
 //! One HTML page with plots, from the JSON objects that `bench run --json` printed. The page loads nothing from
-//! elsewhere.
+//! elsewhere. Workloads of a kind share a scale: what a range read counts as operations would make every other bar
+//! short.
 
-use crate::Calibration;
+mod plots;
+
+use crate::{Calibration, Workload};
+pub(crate) use plots::{Row, bars, key, latencies, open_page};
 use serde_json::Value;
 use std::fmt::Write;
-
-const BAR_WIDTH: f64 = 420.0;
-const BAR_HEIGHT: f64 = 18.0;
-const LABEL_WIDTH: f64 = 210.0;
-const NUMBER_WIDTH: f64 = 110.0;
-
-const STYLE: &str = "\
-body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1c2430}\
-h1{font-size:1.5rem}h2{font-size:1.1rem;margin-top:2rem}\
-table{border-collapse:collapse;font-variant-numeric:tabular-nums}\
-td,th{padding:.2rem .7rem;text-align:right;border-bottom:1px solid #dde2ea}\
-td:first-child,th:first-child{text-align:left}\
-svg text{font:12px system-ui,sans-serif;fill:#1c2430}";
+use std::path::{Path, PathBuf};
 
 /// Parses the objects in a text: one per line, one over several lines, or an array of them. The error is one line.
 pub fn parse_runs(text: &str) -> Result<Vec<Value>, String> {
@@ -36,192 +28,235 @@ pub fn parse_runs(text: &str) -> Result<Vec<Value>, String> {
     }
 }
 
+/// Runs that belong together: those of a file, or of a directory.
+pub struct Set {
+    pub name: String,
+    pub runs: Vec<Value>,
+}
+
+/// Who measures a workload once keeps all of its files in one set. Files that have the same workloads are compared: by
+/// their directories if those tell them apart, else by their names.
+pub fn sets(files: Vec<(PathBuf, Vec<Value>)>) -> Vec<Set> {
+    let directory = |path: &Path| {
+        let directory = path.parent().unwrap_or(Path::new(""));
+        let own = directory.file_name().unwrap_or(directory.as_os_str());
+        (directory.to_path_buf(), own.to_string_lossy().into_owned())
+    };
+    let of_file = |path: &Path| {
+        let stem = path.file_stem().unwrap_or(path.as_os_str());
+        (path.to_path_buf(), stem.to_string_lossy().into_owned())
+    };
+    let all = |_: &Path| (PathBuf::new(), String::new());
+    let ways: [&dyn Fn(&Path) -> (PathBuf, String); 2] = [&all, &directory];
+    let good = ways.into_iter().find(|way| {
+        let mut seen: Vec<(PathBuf, String, &Path)> = Vec::new();
+        files.iter().all(|(path, runs)| {
+            let of = way(path).0;
+            let labels: Vec<String> = runs.iter().map(label).collect();
+            let is_new = labels.iter().all(|label| {
+                let is_same = |(set, other, from): &(PathBuf, String, &Path)| {
+                    *set == of && other == label && *from != path.as_path()
+                };
+                !seen.iter().any(is_same)
+            });
+            seen.extend(
+                labels
+                    .into_iter()
+                    .map(|label| (of.clone(), label, path.as_path())),
+            );
+            is_new
+        })
+    });
+    let way = good.unwrap_or(&of_file);
+    let mut sets: Vec<(PathBuf, Set)> = Vec::new();
+    for (path, runs) in &files {
+        let (of, name) = way(path);
+        match sets.iter_mut().find(|(other, _)| *other == of) {
+            Some((_, set)) => set.runs.extend(runs.iter().cloned()),
+            None => sets.push((
+                of,
+                Set {
+                    name,
+                    runs: runs.clone(),
+                },
+            )),
+        }
+    }
+    // Two of one name are told apart by their whole paths.
+    let names: Vec<String> = sets.iter().map(|(_, set)| set.name.clone()).collect();
+    for (of, set) in &mut sets {
+        if names.iter().filter(|name| **name == set.name).count() > 1 {
+            set.name = of.display().to_string();
+        }
+    }
+    sets.into_iter().map(|(_, set)| set).collect()
+}
+
+/// The runs of all sets, those that do the same beside each other.
+pub(crate) fn beside<'a>(runs: impl Iterator<Item = (usize, &'a Value)>) -> Vec<Row<'a>> {
+    let mut rows: Vec<Row<'a>> = Vec::new();
+    for (set, run) in runs {
+        let label = label(run);
+        // A set may have several runs of one workload; each is a row then.
+        let is_free = |row: &&mut Row<'_>| {
+            row.label == label && row.runs.iter().all(|(other, _)| *other != set)
+        };
+        match rows.iter_mut().find(is_free) {
+            Some(row) => row.runs.push((set, run)),
+            None => rows.push(Row {
+                label,
+                runs: vec![(set, run)],
+            }),
+        }
+    }
+    rows
+}
+
 /// Renders the page.
-pub fn page(runs: &[Value]) -> String {
+pub fn page(sets: &[Set]) -> String {
     let mut out = open_page("Plinth: measured speed");
     out.push_str(
         "<p>An operation is a key read or written. Where the load generator is the bottleneck, \
         the figure a server CPU second is the one that says what the server can do.</p>",
     );
-    let number = |field: &'static str| move |run: &Value| run[field].as_f64();
-    bars(
-        &mut out,
-        "Operations a second",
-        runs,
-        number("operations_per_second"),
-    );
-    bars(
-        &mut out,
-        "Operations a server CPU second",
-        runs,
-        number("operations_per_server_cpu_s"),
-    );
-    let title = "Latency of a transaction, ms: p50, p90, p99, p99.9";
-    latencies(&mut out, title, runs);
-    table(&mut out, runs);
-    calibration(&mut out, runs);
+    let names: Vec<String> = sets.iter().map(|set| set.name.clone()).collect();
+    if names.len() > 1 {
+        key(&mut out, &names);
+        write!(out, "<p>Changes are against {}.</p>", escape(&names[0])).expect(INFALLIBLE);
+    }
+    let runs = || {
+        sets.iter()
+            .enumerate()
+            .flat_map(|(i, set)| set.runs.iter().map(move |run| (i, run)))
+    };
+    let kind = |run: &Value| Workload::kind_of(run["workload"].as_str().unwrap_or("?"));
+    for group in Workload::KINDS {
+        let rows = beside(runs().filter(|(_, run)| kind(run) == group));
+        if rows.is_empty() {
+            continue;
+        }
+        write!(out, "<section><h2>{group}</h2><div class=\"plots\">").expect(INFALLIBLE);
+        let number = |field: &'static str| move |run: &Value| run[field].as_f64();
+        bars(
+            &mut out,
+            "Operations a second",
+            &rows,
+            number("operations_per_second"),
+        );
+        let per_cpu = number("operations_per_server_cpu_s");
+        bars(&mut out, "Operations a server CPU second", &rows, per_cpu);
+        latencies(&mut out, "Latency: p50, p90, p99, p99.9", &rows);
+        out.push_str("</div>");
+        table(&mut out, &rows);
+        out.push_str("</section>");
+    }
+    let all: Vec<Value> = runs().map(|(_, run)| run.clone()).collect();
+    calibration(&mut out, &all);
     out.push_str("</html>\n");
     out
-}
-
-/// The beginning of a page.
-pub(crate) fn open_page(title: &str) -> String {
-    format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{title}</title>\
-        <style>{STYLE}</style><h1>{title}</h1>"
-    )
 }
 
 const INFALLIBLE: &str = "writing to a string";
 
 fn label(run: &Value) -> String {
     let name = run["workload"].as_str().unwrap_or("?");
-    let clients = run["clients"].as_u64().unwrap_or(0);
-    escape(&match run["label"].as_str() {
-        Some(label) => format!("{label}: {name}, {clients}"),
-        None => format!("{name}, {clients} clients"),
-    })
+    match run["clients"].as_u64().unwrap_or(0) {
+        1 => format!("{name}, 1 client"),
+        clients => format!("{name}, {clients} clients"),
+    }
 }
 
-pub(crate) fn bars(
-    out: &mut String,
-    title: &str,
-    runs: &[Value],
-    value: impl Fn(&Value) -> Option<f64>,
-) {
-    let most = runs.iter().filter_map(&value).fold(0.0, f64::max);
-    if most <= 0.0 {
-        return;
-    }
-    open_plot(out, title, runs.len());
-    for (i, run) in runs.iter().enumerate() {
-        let y = i as f64 * (BAR_HEIGHT + 6.0);
-        let Some(n) = value(run) else { continue };
-        let width = (n / most * BAR_WIDTH).max(1.0);
-        row_label(out, y, run);
-        write!(
-            out,
-            "<rect x=\"{LABEL_WIDTH}\" y=\"{y}\" width=\"{width:.1}\" height=\"{BAR_HEIGHT}\" fill=\"#2f6fb2\"/>\
-            <text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            LABEL_WIDTH + width + 6.0,
-            y + 13.0,
-            grouped(n)
-        )
-        .expect(INFALLIBLE);
-    }
-    out.push_str("</svg>");
+/// A figure of the table: where it stands in a run, its name, and whether more of it is better.
+struct Column {
+    place: &'static str,
+    name: &'static str,
+    is_more_better: Option<bool>,
 }
 
-/// Plot of the latencies from the median to the 99.9th percentile on a logarithmic scale: a line with a mark at each
-/// quantile.
-pub(crate) fn latencies(out: &mut String, title: &str, runs: &[Value]) {
-    let quantile = |run: &Value, q: &str| run["latency_ms"][q].as_f64().filter(|ms| *ms > 0.0);
-    let all = || {
-        runs.iter()
-            .flat_map(|r| ["p50", "p99_9"].map(|q| quantile(r, q)))
-            .flatten()
+const fn column(place: &'static str, name: &'static str, is_more_better: Option<bool>) -> Column {
+    Column {
+        place,
+        name,
+        is_more_better,
+    }
+}
+
+const COLUMNS: [Column; 10] = [
+    column("/operations_per_second", "operations/s", Some(true)),
+    column("/transactions_per_second", "transactions/s", None),
+    column("/latency_ms/p50", "p50 ms", Some(false)),
+    column("/latency_ms/p90", "p90", None),
+    column("/latency_ms/p99", "p99", Some(false)),
+    column("/latency_ms/p99_9", "p99.9", None),
+    column("/server_cpu_s", "server CPU s", None),
+    column(
+        "/operations_per_server_cpu_s",
+        "operations/server CPU s",
+        Some(true),
+    ),
+    column("/conflicts", "conflicts", None),
+    column("/errors", "errors", None),
+];
+
+/// Below this share a change is noise.
+const NOISE: f64 = 0.02;
+
+/// A figure, and how it has changed since `before`.
+fn cell(out: &mut String, column: &Column, run: &Value, before: Option<&Value>) {
+    let figure = |run: &Value| run.pointer(column.place).and_then(Value::as_f64);
+    let shown = match figure(run) {
+        Some(n) if n >= 100.0 => grouped(n),
+        Some(n) => format!("{n}"),
+        None => "–".into(),
     };
-    let (low, high) = (all().fold(f64::MAX, f64::min), all().fold(0.0, f64::max));
-    if high <= 0.0 {
-        return;
-    }
-    let (low, high) = (
-        low.log10().floor(),
-        (high.log10().ceil()).max(low.log10().floor() + 1.0),
-    );
-    let x = |ms: f64| LABEL_WIDTH + (ms.log10() - low) / (high - low) * BAR_WIDTH;
-    open_plot(out, title, runs.len() + 1);
-    let bottom = runs.len() as f64 * (BAR_HEIGHT + 6.0);
-    for power in low as i32..=high as i32 {
-        let at = x(10f64.powi(power));
+    write!(out, "<td data-of=\"{}\"><span>{shown}", column.name).expect(INFALLIBLE);
+    let before = before.and_then(figure).filter(|before| *before > 0.0);
+    if let (Some(is_more_better), Some(now), Some(before)) =
+        (column.is_more_better, figure(run), before)
+    {
+        let change = now / before - 1.0;
+        let class = match change {
+            change if change.abs() < NOISE => "same",
+            change if (change > 0.0) == is_more_better => "good",
+            _ => "bad",
+        };
         write!(
             out,
-            "<line x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"0\" y2=\"{bottom:.1}\" stroke=\"#dde2ea\"/>\
-            <text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-            bottom + 14.0,
-            10f64.powi(power)
+            " <small class=\"{class}\">{:+.0} %</small>",
+            change * 100.0
         )
         .expect(INFALLIBLE);
     }
-    for (i, run) in runs.iter().enumerate() {
-        let y = i as f64 * (BAR_HEIGHT + 6.0);
-        let marks: Vec<f64> = ["p50", "p90", "p99", "p99_9"]
+    out.push_str("</span></td>");
+}
+
+/// All figures. Of a row with several runs, the others show how they differ from the first.
+pub(crate) fn table(out: &mut String, rows: &[Row<'_>]) {
+    out.push_str("<table class=\"cards\"><tr><th>workload</th>");
+    for column in &COLUMNS {
+        write!(out, "<th>{}</th>", column.name).expect(INFALLIBLE);
+    }
+    out.push_str("</tr>");
+    let is_compared = rows
+        .iter()
+        .any(|row| row.runs.len() > 1 || row.runs[0].0 > 0);
+    for row in rows {
+        let first = row
+            .runs
             .iter()
-            .filter_map(|q| quantile(run, q))
-            .map(x)
-            .collect();
-        let (Some(first), Some(last)) = (marks.first(), marks.last()) else {
-            continue;
-        };
-        row_label(out, y, run);
-        let middle = y + BAR_HEIGHT / 2.0;
-        write!(
-            out,
-            "<line x1=\"{first:.1}\" x2=\"{last:.1}\" y1=\"{middle:.1}\" y2=\"{middle:.1}\" \
-            stroke=\"#b2582f\" stroke-width=\"2\"/>"
-        )
-        .expect(INFALLIBLE);
-        for mark in &marks {
-            write!(
-                out,
-                "<circle cx=\"{mark:.1}\" cy=\"{middle:.1}\" r=\"4\" fill=\"#b2582f\"/>"
-            )
-            .expect(INFALLIBLE);
+            .find(|(set, _)| *set == 0)
+            .map(|(_, run)| *run);
+        for (set, run) in &row.runs {
+            out.push_str("<tr><td>");
+            if is_compared {
+                write!(out, "<i class=\"c{}\"></i>", plots::colour(*set)).expect(INFALLIBLE);
+            }
+            write!(out, "{}</td>", escape(&row.label)).expect(INFALLIBLE);
+            for column in &COLUMNS {
+                cell(out, column, run, first.filter(|_| *set > 0));
+            }
+            out.push_str("</tr>");
         }
-    }
-    out.push_str("</svg>");
-}
-
-fn open_plot(out: &mut String, title: &str, rows: usize) {
-    write!(
-        out,
-        "<h2>{title}</h2><svg width=\"{:.0}\" height=\"{:.0}\" role=\"img\" aria-label=\"{title}\">",
-        LABEL_WIDTH + BAR_WIDTH + NUMBER_WIDTH,
-        rows as f64 * (BAR_HEIGHT + 6.0) + 4.0
-    )
-    .expect(INFALLIBLE);
-}
-
-fn row_label(out: &mut String, y: f64, run: &Value) {
-    write!(
-        out,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-        LABEL_WIDTH - 8.0,
-        y + 13.0,
-        label(run)
-    )
-    .expect(INFALLIBLE);
-}
-
-pub(crate) fn table(out: &mut String, runs: &[Value]) {
-    out.push_str(
-        "<h2>All figures</h2><table><tr><th>workload</th><th>operations/s</th><th>transactions/s</th>\
-        <th>p50 ms</th><th>p90</th><th>p99</th><th>p99.9</th><th>conflicts</th><th>errors</th>\
-        <th>server CPU s</th><th>operations/server CPU s</th></tr>",
-    );
-    for run in runs {
-        let cell = |value: &Value| match value.as_f64() {
-            Some(n) if n >= 100.0 => grouped(n),
-            Some(n) => format!("{n}"),
-            None => "–".into(),
-        };
-        write!(out, "<tr><td>{}</td>", label(run)).expect(INFALLIBLE);
-        let latency = &run["latency_ms"];
-        for value in [
-            &run["operations_per_second"],
-            &run["transactions_per_second"],
-            &latency["p50"],
-            &latency["p90"],
-            &latency["p99"],
-            &latency["p99_9"],
-            &run["conflicts"],
-            &run["errors"],
-            &run["server_cpu_s"],
-            &run["operations_per_server_cpu_s"],
-        ] {
-            write!(out, "<td>{}</td>", cell(value)).expect(INFALLIBLE);
-        }
-        out.push_str("</tr>");
     }
     out.push_str("</table>");
 }
@@ -268,23 +303,131 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn run(workload: &str, rate: f64) -> Value {
+        json!({"workload": workload, "clients": 100, "operations_per_second": rate,
+            "latency_ms": {"p50": 0.5, "p90": 1.0, "p99": 2.0, "p99_9": 9.0}, "server_cpu_s": 9.5})
+    }
+
+    fn files(all: &[(&str, &[(&str, f64)])]) -> Vec<(PathBuf, Vec<Value>)> {
+        let runs =
+            |runs: &[(&str, f64)]| runs.iter().map(|(name, rate)| run(name, *rate)).collect();
+        all.iter()
+            .map(|(path, of)| (PathBuf::from(path), runs(of)))
+            .collect()
+    }
+
+    fn names(sets: &[Set]) -> Vec<(&str, usize)> {
+        sets.iter()
+            .map(|set| (set.name.as_str(), set.runs.len()))
+            .collect()
+    }
+
+    /// How often `words` stand in the text.
+    fn count(text: &str, words: &str) -> usize {
+        text.matches(words).count()
+    }
+
     #[test]
     fn a_page_shows_every_run_and_lets_no_markup_in() {
-        let runs = [
-            json!({"workload": "point-reads", "clients": 100, "operations_per_second": 123456.7,
-                "latency_ms": {"p50": 0.5, "p90": 1.0, "p99": 2.0, "p99_9": 9.0}, "server_cpu_s": 9.5}),
-            json!({"workload": "<script>", "clients": 1, "operations_per_second": 10, "latency_ms": {}}),
-        ];
+        let runs = [run("point-reads", 123_456.7), run("<script>", 10.0)];
         let text: Vec<String> = runs.iter().map(Value::to_string).collect();
-        let page = page(&parse_runs(&text.join("\n")).expect("two objects"));
+        let runs = parse_runs(&text.join("\n")).expect("two objects");
+        let page = page(&sets(vec![("<b>.json".into(), runs)]));
         assert!(
             page.contains("123 457") && page.contains("point-reads"),
             "{page}"
         );
         assert!(
-            !page.contains("<script>") && !page.contains("http"),
+            !page.contains("<script>") && !page.contains("<b>"),
             "{page}"
         );
+        assert!(!page.contains("http"), "{page}");
+    }
+
+    #[test]
+    fn workloads_of_a_kind_have_a_scale_of_their_own() {
+        let of = [
+            ("point-reads", 100.0),
+            ("random-90-10", 50.0),
+            ("range-reads-1000", 1e6),
+        ];
+        let page = page(&sets(files(&[("a.json", &of)])));
+        // Two sections, in each the plots and one table, and the fastest of each fills its scale.
+        for (words, times) in [
+            ("<section>", 2),
+            ("<table class=\"cards\">", 2),
+            ("<figcaption>Operations a second", 2),
+        ] {
+            assert_eq!(count(&page, words), times, "{words}");
+        }
+        assert_eq!(count(&page, "5.4rem)*1.0000)"), 2, "{page}");
+        assert_eq!(count(&page, "5.4rem)*0.5000)"), 1, "{page}");
+        assert_eq!(
+            count(&page, "<ul class=\"key\">"),
+            0,
+            "there is nothing to compare"
+        );
+        for (open, close) in [
+            ("<section>", "</section>"),
+            ("<div", "</div>"),
+            ("<figure>", "</figure>"),
+            ("<tr>", "</tr>"),
+        ] {
+            assert_eq!(count(&page, open), count(&page, close), "{open}");
+        }
+    }
+
+    #[test]
+    fn two_runs_stand_beside_each_other_with_their_change() {
+        let sets = sets(files(&[
+            ("before.json", &[("point-reads", 100.0), ("bulk-load", 7.0)]),
+            ("after.json", &[("point-reads", 150.0)]),
+        ]));
+        assert_eq!(names(&sets), [("before", 2), ("after", 1)]);
+        let page = page(&sets);
+        assert_eq!(count(&page, "<ul class=\"key\">"), 1);
+        assert_eq!(
+            count(
+                &page,
+                "<span class=\"name\">point-reads<br>100 clients</span>"
+            ),
+            2,
+            "a row a plot"
+        );
+        assert!(
+            page.contains("150 <small class=\"good\">+50 %</small>"),
+            "{page}"
+        );
+        assert!(
+            page.contains("0.5 <small class=\"same\">+0 %</small>"),
+            "{page}"
+        );
+        assert_eq!(count(&page, "*0.6667)"), 1, "{page}");
+    }
+
+    #[test]
+    fn files_are_compared_only_if_they_have_the_same_workloads() {
+        let one = sets(files(&[
+            ("r/a.json", &[("point-reads", 1.0)]),
+            ("r/b.json", &[("bulk-load", 1.0)]),
+        ]));
+        assert_eq!(names(&one), [("", 2)]);
+        let directories = sets(files(&[
+            ("old/a.json", &[("point-reads", 1.0)]),
+            ("old/b.json", &[("bulk-load", 1.0)]),
+            ("new/a.json", &[("point-reads", 1.0)]),
+        ]));
+        assert_eq!(names(&directories), [("old", 2), ("new", 1)]);
+        let twice = sets(files(&[(
+            "runs.jsonl",
+            &[("point-reads", 1.0), ("point-reads", 2.0)],
+        )]));
+        assert_eq!(names(&twice), [("", 2)]);
+        let alike = sets(files(&[
+            ("x/r/a.json", &[("point-reads", 1.0)]),
+            ("y/r/a.json", &[("point-reads", 1.0)]),
+        ]));
+        assert_eq!(names(&alike), [("x/r", 1), ("y/r", 1)]);
     }
 
     #[test]

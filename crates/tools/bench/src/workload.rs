@@ -114,6 +114,33 @@ impl Workload {
         WORKLOADS.iter().find(|w| w.name == name).copied()
     }
 
+    /// What the workloads of a report are grouped by. What is of no kind here, of another release, is the last.
+    pub const KINDS: [&'static str; 7] = [
+        "Points: reads, and reads with writes",
+        "Ranges",
+        "Writes",
+        "One client: latency",
+        "One client: reads among its own writes",
+        "Loading the table",
+        "Others",
+    ];
+
+    /// The kind of the workload with this name: operations of one kind take about as long.
+    pub fn kind_of(name: &str) -> &'static str {
+        let at = match Workload::parse(name)
+            .map(|workload| (workload.shape, workload.default_clients))
+        {
+            None => 6,
+            Some((Shape::BulkLoad, _)) => 5,
+            Some((Shape::OwnWrites { .. }, _)) => 4,
+            Some((_, 1)) => 3,
+            Some((Shape::Adjacent { .. } | Shape::Points { reads: 0, .. }, _)) => 2,
+            Some((Shape::Range { .. }, _)) => 1,
+            Some((Shape::Points { .. } | Shape::Random { .. } | Shape::Either { .. }, _)) => 0,
+        };
+        Workload::KINDS[at]
+    }
+
     /// True if the workload loads the table. It ends when the table is loaded, not after the measured time.
     pub fn is_bulk_load(&self) -> bool {
         self.shape == Shape::BulkLoad

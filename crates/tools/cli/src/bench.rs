@@ -35,7 +35,8 @@ enum Command {
     Keeper(keeper::Arguments),
     /// Reproduce the figures about log-structured protocols, with replicas and log servers in this process
     Delos(delos::Arguments),
-    /// Make an HTML page with plots from the output of `bench run --json` or of `bench keeper --json`
+    /// Make an HTML page with plots from the output of `bench run --json` or of `bench keeper --json`. Files or
+    /// directories with the same workloads are shown side by side
     Report(Report),
     /// Measure the speed of this machine, in a few seconds and without a cluster
     Calibrate(Calibrate),
@@ -358,11 +359,13 @@ fn read_runs(files: &[PathBuf]) -> Outcome<Vec<serde_json::Value>> {
 }
 
 fn write_report(arguments: Report) -> Outcome {
-    let runs = read_runs(&arguments.files)?;
+    let read = |file: &PathBuf| Ok((file.clone(), read_runs(std::slice::from_ref(file))?));
+    let files: Vec<_> = arguments.files.iter().map(read).collect::<Outcome<_>>()?;
+    let runs: Vec<_> = files.iter().flat_map(|(_, runs)| runs.clone()).collect();
     let is_keeper = runs.iter().any(|run| run["kinds"].is_object());
     let page = match is_keeper {
         true => plinth_bench::keeper::report::page(&runs),
-        false => report::page(&runs),
+        false => report::page(&report::sets(files)),
     };
     std::fs::write(&arguments.output, page).map_err(|error| {
         format!(

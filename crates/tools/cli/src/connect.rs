@@ -17,8 +17,11 @@ use std::path::PathBuf;
 
 /// Limit of the wait for a controller's status.
 const STATUS_LIMIT: Duration = Duration::from_secs(2);
+/// What one lacks who may not change the cluster.
+const NEEDS_OPERATOR: &str = "that needs an operator's key beside the cluster file, or an operator's certificate: see \
+     docs/security.md";
 /// Pause before the next request, if a controller has ended before it answered.
-const ASK_AGAIN: Duration = Duration::from_millis(50);
+pub const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct ClusterArguments {
@@ -199,14 +202,17 @@ impl Connection {
             let call = self.transport.call(&endpoint, request.clone());
             match plinth_runtime::timeout(self.timeout, call).await {
                 Some(Ok(reply)) => return Ok(reply),
-                Some(Err(error))
-                    if error == Error::permission_denied
-                        || plinth_runtime::now() >= asked_until =>
-                {
-                    return Err(format!(
-                        "the controller at {} does not {what}: {error}; try again",
-                        leader.controller.address
-                    ));
+                Some(Err(error @ Error::permission_denied)) => {
+                    let may_not = self.explain_denial().await;
+                    return Err(may_not.unwrap_or_else(|| {
+                        format!(
+                            "the controller at {} does not {what}: {error}; {NEEDS_OPERATOR}",
+                            leader.controller.address
+                        )
+                    }));
+                }
+                Some(Err(_)) if plinth_runtime::now() >= asked_until => {
+                    return Err(self.explain_silence().await);
                 }
                 Some(Err(_)) => plinth_runtime::sleep(ASK_AGAIN).await,
                 None => return Err(self.explain_silence().await),

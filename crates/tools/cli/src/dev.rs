@@ -14,7 +14,7 @@ use crate::farm::keeping::{Backups, Keeping};
 use crate::server::DEFAULT_CACHE_MIB;
 use crate::{Outcome, connect, farm, keys};
 use plinth_control::management;
-use plinth_coordination::{ClusterFile, cluster_file, key_file};
+use plinth_coordination::{ClusterFile, cluster_file, key_file, why};
 use plinth_core::config::FaultDomain;
 use plinth_core::{DatabaseConfig, EngineKind};
 use plinth_identity::Identity;
@@ -159,7 +159,10 @@ pub fn run(arguments: Arguments) -> Outcome {
 fn cannot_use(directory: &Path) -> impl Fn(std::io::Error) -> String {
     move |error| {
         let directory = directory.display();
-        format!("data directory {directory}: {error}; choose another with --data-dir")
+        format!(
+            "data directory {directory}: {} with --data-dir",
+            why(&error)
+        )
     }
 }
 

@@ -64,8 +64,17 @@ impl ClusterArgument {
     }
 
     async fn load(&self) -> Outcome<ClusterFile> {
-        let file = ClusterFile::load_with(&self.find().await, self.tls.settings()).await;
+        let path = self.find().await;
+        let file = ClusterFile::load_with(&path, self.tls.settings()).await;
         file.map_err(with_remedy)
+    }
+
+    /// As [`load`](Self::load), for a tool: its options for TLS are of use only with such a file.
+    async fn load_for_tool(&self) -> Outcome<ClusterFile> {
+        let file = self.load().await?;
+        self.tls
+            .tell_if_unused(file.is_tls, self.find().await.display());
+        Ok(file)
     }
 }
 

@@ -139,6 +139,17 @@ async fn serve(arguments: Arguments, options: Options) -> Outcome {
         None => None,
     };
     notify::ready(&format!("keeper {first}: listens"));
+    // Who starts it beside servers, as plinth dev does, tells of it itself.
+    if arguments.parent.is_none() {
+        let doors = [Some(keeper.address()), keeper.secure_address()];
+        let mut doors: Vec<String> = doors.iter().flatten().map(ToString::to_string).collect();
+        doors.dedup();
+        eprintln!(
+            "plinth: keeper: listens for ZooKeeper's clients at {}; its cluster is that of {}",
+            doors.join(" and "),
+            arguments.cluster_file.display()
+        );
+    }
     let serving = race(keeper.serve(), admin::answer(&keeper, questions));
     match race(interrupted(), serving).await {
         Either::Left(Err(error)) => Err(at(format!("cannot wait for signals: {error}"))),

@@ -1,7 +1,7 @@
 //! `plinth keys`: the key file beside a cluster file. Whoever has it is trusted by the cluster.
 
 use crate::Outcome;
-use crate::connect::{ClusterArguments, Connection};
+use crate::connect::{ASK_AGAIN, ClusterArguments, Connection};
 use bytes::Bytes;
 use plinth_coordination::{ClusterFile, cluster_file, key_file};
 use plinth_core::Error;
@@ -202,14 +202,23 @@ pub async fn give(cluster: &ClusterArguments, file: &KeyFile) -> Outcome<usize> 
         let address = worker.worker.address;
         let endpoint = Interface::new(address, WORKER).endpoint::<AdoptKeys>();
         let keys = keys.clone();
-        let call = connection.transport.call(&endpoint, AdoptKeys { keys });
-        let limit = connection.timeout;
+        let (transport, limit) = (&connection.transport, connection.timeout);
+        let asking = async move {
+            loop {
+                let keys = keys.clone();
+                match transport.call(&endpoint, AdoptKeys { keys }).await {
+                    // It may be on its way, or come back.
+                    Err(Error::connection_failed) => plinth_runtime::sleep(ASK_AGAIN).await,
+                    answer => return answer,
+                }
+            }
+        };
         async move {
-            match plinth_runtime::timeout(limit, call).await {
+            match plinth_runtime::timeout(limit, asking).await {
                 Some(Ok(())) => Ok(()),
                 Some(Err(Error::permission_denied)) => Err(format!("{address} has other keys")),
                 Some(Err(error)) => Err(format!("{address}: {error}")),
-                None => Err(format!("{address} does not answer")),
+                None => Err(format!("{address} cannot be reached")),
             }
         }
     });

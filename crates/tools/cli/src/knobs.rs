@@ -2,6 +2,20 @@
 
 use crate::Outcome;
 use plinth_runtime::knobs::Knobs;
+use std::ffi::OsString;
+
+/// True for a command line with `--knob list`, whatever else it lacks.
+pub fn are_asked_for(arguments: &[OsString]) -> bool {
+    let is_pair = |pair: &[OsString]| pair[0] == "--knob" && pair[1] == "list";
+    arguments.iter().any(|argument| argument == "--knob=list") || arguments.windows(2).any(is_pair)
+}
+
+/// Shows all knobs, with their defaults.
+pub fn list() {
+    for (name, value) in Knobs::default().list() {
+        println!("{name}={value}");
+    }
+}
 
 pub fn parse_knobs(texts: &[String]) -> Outcome<Knobs> {
     let mut knobs = Knobs::default();
@@ -14,4 +28,20 @@ pub fn parse_knobs(texts: &[String]) -> Outcome<Knobs> {
             .map_err(|error| format!("--knob {text}: {error}; `--knob list` shows all"))?;
     }
     Ok(knobs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_knobs_needs_no_other_flag() {
+        let asked = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            are_asked_for(&words)
+        };
+        assert!(asked("plinth server --knob list"));
+        assert!(asked("plinth keeper --knob=list"));
+        assert!(!asked("plinth server --knob moves_max=8 list"));
+    }
 }

@@ -117,7 +117,12 @@ fn end_quietly_when_nobody_reads() {
 fn main() -> ExitCode {
     allocator::keep_free_memory_for_a_while();
     end_quietly_when_nobody_reads();
-    let arguments = configuration::with_file(Arguments::command(), std::env::args_os().collect());
+    let arguments: Vec<_> = std::env::args_os().collect();
+    if knobs::are_asked_for(&arguments) {
+        knobs::list();
+        return ExitCode::SUCCESS;
+    }
+    let arguments = configuration::with_file(Arguments::command(), arguments);
     let outcome = arguments.and_then(|arguments| run(Arguments::parse_from(arguments).command));
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,10 +8,10 @@ use crate::tls::{Listen, PublicAddress, TlsArguments};
 use crate::{Outcome, notify, pages, trace_file};
 use plinth_coordination::{ClusterFile, cluster_file};
 use plinth_protocol::control::ProcessClass;
-use plinth_runtime::Either;
-use plinth_runtime::knobs::{Knobs, knobs, set_knobs};
+use plinth_runtime::knobs::{knobs, set_knobs};
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::real::{block_on, interrupted, spawn_worker};
+use plinth_runtime::{Duration, Either, Task, disk, sleep};
 use plinth_server::{SSD_CACHE_BYTES, WorkerConfig, accept_lost_registers, run_worker};
 use rustix::process::{Pid, Signal};
 use std::net::SocketAddr;
@@ -19,6 +19,9 @@ use std::path::{Path, PathBuf};
 
 /// Limit of workers per process; each worker after the first takes the next port.
 const WORKERS_MAX: u16 = 64;
+/// A disk with less room is full: the files of a role do not grow.
+const FULL_BYTES: u64 = 1 << 20;
+const DISK_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The cache size without `--cache-mib`.
 pub const DEFAULT_CACHE_MIB: u64 = (SSD_CACHE_BYTES >> 20) as u64;
 
@@ -107,12 +110,6 @@ fn parse_class(name: &str) -> Result<ProcessClass, String> {
 }
 
 pub fn run(arguments: Arguments) -> Outcome {
-    if arguments.knobs.iter().any(|knob| knob == "list") {
-        for (name, value) in Knobs::default().list() {
-            println!("{name}={value}");
-        }
-        return Ok(());
-    }
     set_knobs(parse_knobs(&arguments.knobs)?);
     if let Some(parent) = arguments.parent {
         follow_parent(parent)?;
@@ -220,11 +217,48 @@ async fn serve(arguments: Arguments) -> Outcome {
             std::process::exit(1);
         });
     }
+    let _telling = tell_of_full_disks(&arguments);
     let worker = run_worker(worker_config(&arguments, public, cluster, 0, page(0)));
     match plinth_runtime::race(interrupted(), worker).await {
         Either::Left(Ok(())) => Ok(()),
         Either::Left(Err(error)) => Err(at(format!("cannot wait for signals: {error}"))),
         Either::Right(Err(error)) => Err(with_place(at(error))),
+    }
+}
+
+/// Tells when the disk of a worker has no room, at the start or later: the worker waits then, and says nothing.
+async fn tell_of_full_disk(address: SocketAddr, directory: PathBuf) {
+    let mut was_full = false;
+    loop {
+        // Whoever cannot read it says so elsewhere.
+        let is_full = match disk::space(&directory).await {
+            Ok(space) => space.free < FULL_BYTES,
+            Err(_) => was_full,
+        };
+        if std::mem::replace(&mut was_full, is_full) != is_full {
+            eprintln!("plinth: server {address}: {}", room(&directory, is_full));
+        }
+        sleep(DISK_LOOK_INTERVAL).await;
+    }
+}
+
+fn tell_of_full_disks(arguments: &Arguments) -> Vec<Task<()>> {
+    let directories =
+        (0..arguments.workers).map(|worker| worker_directory(&arguments.data_dir, worker));
+    let watch = |directory| {
+        let telling = tell_of_full_disk(arguments.listen.address, directory);
+        plinth_runtime::spawn("room on the disk", telling)
+    };
+    directories.map(watch).collect()
+}
+
+fn room(directory: &Path, is_full: bool) -> String {
+    let directory = directory.display();
+    match is_full {
+        true => format!(
+            "the disk of {directory} is full: the server waits, and nothing is lost; make room there, and it goes on"
+        ),
+        false => format!("the disk of {directory} has room again"),
     }
 }
 

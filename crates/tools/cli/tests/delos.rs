@@ -97,9 +97,17 @@ fn a_service_of_three_processes_lives_on_when_one_is_killed_and_its_log_is_excha
     assert_eq!(last["log_servers"], json!(["r1", "r2"]));
 }
 
-/// The line with which a process ends.
+/// The line with which a process ends, which may have said before that it listens.
 fn ends(mut command: Command) -> String {
-    error_line(&command.output().expect("it runs"))
+    let output = command.output().expect("it runs");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let mut lines = said.lines().filter(|line| !line.contains(": listens at "));
+    let (line, None) = (lines.next().unwrap_or_default(), lines.next()) else {
+        panic!("{said}");
+    };
+    assert!(line.starts_with("plinth: "), "{said}");
+    line.to_owned()
 }
 
 #[test]

@@ -142,6 +142,53 @@ fn machines_of_several_hosts_that_start_together_are_one_cluster_and_go_on_when_
 }
 
 #[test]
+fn machines_that_listen_at_all_addresses_are_known_by_their_public_ones() {
+    let mut machines = Machines::new("farm-public", 3);
+    (machines.are_hosts, machines.are_everywhere) = (true, true);
+    let mut alone = Command::new(BINARY);
+    alone
+        .args(["farm", "server", "--listen", "0.0.0.0:4800", "--data-dir"])
+        .arg(machines.directory.file("none"))
+        .args(["-C", &machines.file()]);
+    let line = error_line(&alone.output().expect("it runs"));
+    assert!(line.contains("add --public-address"), "{line}");
+
+    (0..3).for_each(|i| machines.start(i));
+    machines.until(|status| status["coordinators"][0]["answers"] == true);
+    assert!(machines.create().status.success());
+    let status = machines.whole();
+    for i in 0..3 {
+        assert!(
+            status.to_string().contains(&machines.address(i)),
+            "{status:#}"
+        );
+    }
+    assert!(
+        machines.said(0).contains("known as 127.0.0.1"),
+        "{}",
+        machines.said(0)
+    );
+    let said = machines.cli("set a 1; get a");
+    assert!(said.contains("`a' is `1'"), "{said}");
+}
+
+fn tools_say_that_options_for_tls_are_of_no_use(machines: &Machines) {
+    let files = common::certificates::Files::new(&machines.directory.0);
+    let [own, key, root] = [("node", "crt"), ("node", "key"), ("ca", "crt")]
+        .map(|(name, ending)| files.file(name, ending).display().to_string());
+    let given = [
+        "--tls-certificate-file",
+        &own,
+        "--tls-key-file",
+        &key,
+        "--tls-ca-file",
+        &root,
+    ];
+    let said = text(&machines.run("status", &given).stderr);
+    assert!(said.contains("options for TLS are given"), "{said}");
+}
+
+#[test]
 fn what_is_asked_wrongly_is_answered_with_one_line() {
     let mut machines = Machines::new("farm-wrong", 2);
     let ends = |mut command: Command| {
@@ -172,6 +219,7 @@ fn what_is_asked_wrongly_is_answered_with_one_line() {
     ];
     assert!(machines.run("create", &one).status.success());
     machines.until(|status| status["serves"] == true);
+    tools_say_that_options_for_tls_are_of_no_use(&machines);
     let taken = machines.command(0, &[]);
     assert!(ends(taken).contains("another process has it"));
     let port = std::net::TcpListener::bind(machines.address(1)).expect("it is free");

@@ -3,7 +3,7 @@
 //! Acknowledged data must be readable while the disk is full, and present when there is room again. A client that
 //! writes gets an error or waits. The server process continues, and no restart is needed.
 
-#![allow(clippy::disallowed_types)] // processes and files outside of the runtime
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // processes and files outside of the runtime
 
 mod common;
 
@@ -275,6 +275,81 @@ fn a_full_disk_of_an_ssd_server_loses_nothing_and_is_waited_out() {
 #[test]
 fn a_full_disk_of_a_memory_server_loses_nothing_and_is_waited_out() {
     real::block_on(the_only_server_runs_out_of_room("full-memory", "memory"));
+}
+
+/// One line with the path and a remedy, and nothing else.
+fn assert_line(output: &Output, directory: &std::path::Path, words: &str) {
+    let line = error_line(output);
+    let directory = directory.display().to_string();
+    assert!(line.contains(&directory) && line.contains(words), "{line}");
+    assert!(line.contains("choose another with --data-dir"), "{line}");
+}
+
+#[test]
+fn a_server_that_starts_on_a_full_disk_says_so_in_one_line() {
+    let directory = Directory::new("full-start");
+    let (disk, port) = (directory.file("disk"), common::free_ports(1));
+    let small = SmallDisk::mount(&disk, 16);
+    let file = directory.file("plinth.cluster");
+    std::fs::write(&file, format!("test:full@127.0.0.1:{port}\n")).expect("writes");
+    let server = |data: &std::path::Path| {
+        let mut command = small.command(BINARY);
+        command.args(["server", "--listen", &format!("127.0.0.1:{port}"), "-C"]);
+        command.arg(&file).arg("--data-dir").arg(data);
+        command
+    };
+    let fill = || {
+        let script = "cat /dev/zero > \"$0/fill\"; true";
+        let filled = small.command("sh").args(["-c", script]).arg(&disk).status();
+        assert!(filled.expect("it runs").success());
+    };
+    let started = |data: &std::path::Path| {
+        let said = directory.file("said");
+        let stderr = std::fs::File::create(&said).expect("can be made");
+        let child = server(data).stderr(stderr).spawn();
+        (common::Server(child.expect("it was built")), said)
+    };
+    let wait_for = |said: &std::path::Path, words: &str| {
+        let mut text = String::new();
+        for _ in 0..400 {
+            text = std::fs::read_to_string(said).expect("it can be read");
+            if text.contains(words) {
+                return text;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        panic!("{words}: {text}");
+    };
+
+    // One that has been here before waits for room, and says so.
+    let used = disk.join("used");
+    let (first, said) = started(&used);
+    wait_for(&said, "listens");
+    drop(first);
+    fill();
+    let (_again, said) = started(&used);
+    let text = wait_for(&said, "is full");
+    let line = text
+        .lines()
+        .find(|line| line.contains("is full"))
+        .expect("it is there");
+    for words in [&used.display().to_string()[..], "make room there", "waits"] {
+        assert!(line.contains(words), "{line}");
+    }
+    assert_eq!(text.matches("is full").count(), 1, "{text}");
+    // One that is new here ends, whatever keeps it from writing.
+    let new = disk.join("new");
+    assert_line(
+        &server(&new).output().expect("it was built"),
+        &new,
+        "make room there",
+    );
+    small.remount("ro");
+    assert_line(
+        &server(&new).output().expect("it was built"),
+        &new,
+        "read-only",
+    );
 }
 
 /// Starts three servers, the last one with the small disk, and writes more than fits on it.

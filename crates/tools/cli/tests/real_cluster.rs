@@ -193,3 +193,29 @@ fn a_command_gets_its_answer_from_the_next_controller_if_one_ends_meanwhile() {
     let is_listed = |other: &SocketAddr| listed.contains(&other.to_string());
     assert!(cluster.addresses().iter().any(is_listed), "{listed}");
 }
+
+#[test]
+fn a_storage_server_that_is_gone_is_shown_with_its_last_address() {
+    let more = ["--replication", "double", "--no-restart"];
+    let cluster = Cluster::start("gone-storage", 3, &more);
+    cluster.cli("set a b");
+    let (gone, pid) = (cluster.addresses()[2].to_string(), cluster.pid(2));
+    let pid = rustix::process::Pid::from_raw(pid.expect("it runs") as i32).expect("a number");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it is ours");
+    // Until its data is elsewhere, and it is forgotten.
+    let shown = |status: &str| {
+        let servers = status.split("Storage servers").nth(1).unwrap_or_default();
+        let mut lines = servers.lines();
+        let is_there = lines.any(|line| line.contains(&gone) && line.contains("unreachable"));
+        is_there && status.contains("Processes (2)")
+    };
+    let mut status = String::new();
+    for _ in 0..100 {
+        status = common::text(&cluster.plinth(&["status"]).stdout);
+        if shown(&status) {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    panic!("{status}");
+}

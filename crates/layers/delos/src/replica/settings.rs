@@ -3,6 +3,9 @@
 use std::any::Any;
 use std::rc::Rc;
 
+/// How the process tells the person who has started it that it listens.
+pub struct Tell(pub fn(&str));
+
 /// Values of the kinds' own types, at most one of each.
 #[derive(Clone, Default)]
 pub struct Settings(Vec<Rc<dyn Any>>);

@@ -4,8 +4,10 @@ use super::ANSWER_LIMIT;
 use super::probe::{self, Probe};
 use super::replicas::{self, Replicas};
 use crate::cluster::Cluster;
+use crate::movement;
+use crate::singletons::read_servers;
 use crate::streams::{self, StreamState};
-use plinth_core::{Tag, Uid};
+use plinth_core::{Result, Tag, Uid};
 use plinth_protocol::control::{
     ClusterInfo, DistributorStatus, GetDistributorStatus, GetProcessStatus, GetWorkerStatus,
     ProcessStatus, RegisterWorker, WorkerStatus,
@@ -32,6 +34,8 @@ pub struct StorageServer {
     pub tag: Tag,
     /// `None` if no process has it.
     pub address: Option<SocketAddr>,
+    /// Where it was, if no process has it.
+    pub last_address: Option<SocketAddr>,
     /// `None` if it does not answer.
     pub status: Option<StorageStatus>,
 }
@@ -212,8 +216,20 @@ async fn storage(cluster: &Cluster, workers: &Workers, info: &ClusterInfo) -> Ve
             id: *id,
             tag: *tag,
             address,
+            last_address: None,
             status,
         }
     });
-    plinth_runtime::join_all(asked).await
+    let mut servers = plinth_runtime::join_all(asked).await;
+    if info.accepting && servers.iter().any(|server| server.address.is_none()) {
+        let known = movement::run(&cluster.database, async |tr| read_servers(tr).await);
+        let known = plinth_runtime::timeout(ANSWER_LIMIT, known).await;
+        let known = known.and_then(Result::ok).map(|list| list.servers);
+        for server in servers.iter_mut().filter(|server| server.address.is_none()) {
+            let mut records = known.iter().flatten();
+            let record = records.find(|(id, _)| *id == server.id);
+            server.last_address = record.map(|(_, record)| record.address);
+        }
+    }
+    servers
 }

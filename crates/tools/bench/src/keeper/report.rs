@@ -3,7 +3,7 @@
 use crate::keeper::load::Life;
 use crate::keeper::mix::Kind;
 use crate::keeper::run::{Compared, Plan, Round};
-use crate::report::{bars, calibration, escape, grouped, latencies, open_page, table};
+use crate::report::{bars, beside, calibration, escape, grouped, key, latencies, open_page, table};
 use crate::run::{histogram, quantiles, round};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
@@ -230,22 +230,36 @@ pub fn page(objects: &[Value]) -> String {
     );
     comparisons(&mut out, objects);
     let figure = |field: &'static str| move |run: &Value| run[field].as_f64();
+    // A server is a set of runs.
+    let name = |object: &Value| object["label"].as_str().unwrap_or("?").to_owned();
+    let mut names: Vec<String> = Vec::new();
+    let mut set = |object: &Value| {
+        let name = name(object);
+        names
+            .iter()
+            .position(|other| *other == name)
+            .unwrap_or_else(|| {
+                names.push(name);
+                names.len() - 1
+            })
+    };
+    let rows = beside(objects.iter().map(|object| (set(object), object)));
+    key(&mut out, &names);
+    out.push_str("<div class=\"plots\">");
     bars(
         &mut out,
         "Operations a second",
-        objects,
+        &rows,
         figure("operations_per_second"),
     );
     let per_cpu = figure("operations_per_server_cpu_s");
-    bars(&mut out, "Operations a server CPU second", objects, per_cpu);
-    latencies(
-        &mut out,
-        "Latency of an operation, ms: p50, p90, p99, p99.9",
-        objects,
-    );
+    bars(&mut out, "Operations a server CPU second", &rows, per_cpu);
+    latencies(&mut out, "Latency: p50, p90, p99, p99.9", &rows);
+    out.push_str("</div>");
     kinds(&mut out, objects);
     sessions(&mut out, objects);
-    table(&mut out, objects);
+    out.push_str("<h2>All figures</h2>");
+    table(&mut out, &rows);
     calibration(&mut out, objects);
     out.push_str("</html>\n");
     out

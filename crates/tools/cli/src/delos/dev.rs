@@ -19,7 +19,7 @@ use crate::knobs::parse_knobs;
 use crate::tls::TlsArguments;
 use crate::zookeeper::ForClients;
 use crate::{Outcome, connect, keys};
-use plinth_coordination::key_file;
+use plinth_coordination::{key_file, why};
 use plinth_delos::replica::identity::service_file;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, Instant, now, race, sleep};
@@ -140,7 +140,10 @@ async fn check(arguments: &Arguments, replicas: &[At], path: &Path) -> Outcome {
     let directory = arguments.data_dir.display();
     let made = plinth_runtime::disk::create_dir_all(&arguments.data_dir).await;
     let cannot = |error: std::io::Error| {
-        format!("data directory {directory}: {error}; choose another with --data-dir")
+        format!(
+            "data directory {directory}: {} with --data-dir",
+            why(&error)
+        )
     };
     made.map_err(cannot)?;
     if !plinth_runtime::disk::exists(path).await.map_err(cannot)? {

@@ -15,7 +15,7 @@ use plinth_coordination::certificates::Tls;
 use plinth_coordination::key_file;
 use plinth_core::EngineKind;
 use plinth_delos::replica::identity::service_file;
-use plinth_delos::replica::{Config, Settings, serve_with_page};
+use plinth_delos::replica::{Config, Settings, Tell, serve_with_page};
 use plinth_identity::Identity;
 use plinth_keeper::{Doors, Options};
 use plinth_rpc::Credentials;
@@ -235,6 +235,11 @@ pub fn run(arguments: Arguments) -> Outcome {
                 format!("{at}: cannot listen at {address}: {error}; choose another {flag}")
             })?;
         }
+        let mut settings = Settings::default().with(door).with(credentials);
+        // Who starts several, as plinth delos dev does, tells of them itself.
+        if arguments.parent.is_none() {
+            settings = settings.with(Tell(|line| eprintln!("plinth: delos serve: {line}")));
+        }
         let config = Config {
             directory: arguments.data_dir,
             listen: arguments.listen.address,
@@ -243,7 +248,7 @@ pub fn run(arguments: Arguments) -> Outcome {
             engine: arguments.engine,
             cache_bytes: (arguments.cache_mib as usize) << 20,
             service: arguments.service,
-            settings: Settings::default().with(door).with(credentials),
+            settings,
             places: places::open,
         };
         match race(interrupted(), serve_with_page(config, page)).await {

@@ -87,8 +87,9 @@ fn fresh_directory(given: Option<&Path>) -> Outcome<PathBuf> {
     };
     let cannot = |error| {
         format!(
-            "data directory {}: {error}; choose another with --data-dir",
-            directory.display()
+            "data directory {}: {} with --data-dir",
+            directory.display(),
+            plinth_coordination::why(&error)
         )
     };
     std::fs::create_dir_all(&directory).map_err(cannot)?;

@@ -63,7 +63,7 @@ pub struct Arguments {
 pub async fn run(arguments: &Arguments) -> Outcome {
     let plan = arguments.plan.plan();
     plan.check()?;
-    let file = arguments.cluster.load().await?;
+    let file = arguments.cluster.load_for_tool().await?;
     let transport = caller(&file);
     let register = CoordinatedRegister::new(&transport, &Coordinators::from(file.clone()));
     let limit = Duration::from_secs(arguments.timeout);

@@ -10,7 +10,7 @@
 use super::keeping::Keeping;
 use crate::children::{self, CHECK_INTERVAL, describe};
 use crate::{Outcome, keys};
-use plinth_coordination::{ClusterFile, cluster_file, key_file};
+use plinth_coordination::{ClusterFile, cluster_file, key_file, why};
 use plinth_farm_server::{Guest, GuestConfig, Survey, caller, memory_directory, survey};
 use plinth_rpc::Transport;
 use plinth_runtime::{Duration, Either, now, race, sleep};
@@ -112,8 +112,9 @@ impl Fleet {
         let directory = above.join(format!("farm-{id}"));
         let cannot = |error: std::io::Error| {
             format!(
-                "data directory {}: {error}; choose another with --data-dir",
-                above.display()
+                "data directory {}: {} with --data-dir",
+                above.display(),
+                why(&error)
             )
         };
         let made = plinth_runtime::disk::create_dir_all(&directory).await;

@@ -3,7 +3,7 @@
 use super::create::PlanArguments;
 use super::{ClusterArgument, work};
 use crate::server::{follow_parent, raise_file_limit};
-use crate::tls::Listen;
+use crate::tls::{Listen, PublicAddress};
 use crate::{Outcome, allocator, pages, trace_file};
 use plinth_farm_server::{Config, Work, serve};
 use plinth_runtime::metric::page::Page;
@@ -21,6 +21,8 @@ pub struct Arguments {
     /// hosts at the next port. With :tls behind it, nobody gets in at both without a certificate or a key
     #[arg(long, value_name = "IP:PORT")]
     listen: Listen,
+    #[command(flatten)]
+    public: PublicAddress,
     /// Directory of this process, for the coordinator's state and, in a durable cluster, for its data
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
@@ -79,6 +81,7 @@ async fn start(arguments: Arguments, at: &str) -> Outcome {
     arguments
         .listen
         .tell_if_open(cluster.certificates.is_some(), cluster.keys.is_some());
+    let public = arguments.public.beside(arguments.listen)?;
     let cluster_file = arguments.cluster.find().await;
     let page = arguments.metrics.map(|address| (address, Page::default()));
     if let Some((address, page)) = &page {
@@ -93,6 +96,7 @@ async fn start(arguments: Arguments, at: &str) -> Outcome {
     let (name, machines) = (at.to_owned(), u32::from(arguments.plan.plan().machines));
     let config = Config {
         listen: arguments.listen.address,
+        public,
         data_directory: arguments.data_dir,
         memory_directory: arguments.memory_dir,
         cluster,

@@ -74,7 +74,7 @@ pub fn run(arguments: Arguments) -> Outcome {
 }
 
 async fn serve(arguments: &Arguments) -> Outcome {
-    let file = arguments.cluster.load().await?;
+    let file = arguments.cluster.load_for_tool().await?;
     let address = match arguments.address {
         Some(address) => address,
         None => own_address(file.coordinators[0])?,

@@ -27,7 +27,7 @@ pub struct Arguments {
 }
 
 pub async fn run(arguments: &Arguments) -> Outcome {
-    let file = arguments.cluster.load().await?;
+    let file = arguments.cluster.load_for_tool().await?;
     let limit = Duration::from_secs(arguments.timeout);
     let seen = survey(&caller(&file), &file, limit).await;
     match arguments.json {

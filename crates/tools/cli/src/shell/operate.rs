@@ -253,17 +253,10 @@ impl Session {
     }
 
     pub(super) async fn cluster_info(&self) -> Outcome<ClusterInfo> {
-        let leader = self.connection.controller().await?;
-        let endpoint = leader.controller.endpoint::<GetClusterInfo>();
-        let call = self
-            .connection
-            .transport
-            .call(&endpoint, GetClusterInfo { known: 0 });
-        match plinth_runtime::timeout(self.connection.timeout, call).await {
-            Some(Ok(info)) => Ok(info),
-            Some(Err(error)) => Err(format!("the controller does not list its roles: {error}")),
-            None => Err(self.connection.explain_silence().await),
-        }
+        let asked = GetClusterInfo { known: 0 };
+        self.connection
+            .ask_controller(asked, "list its roles")
+            .await
     }
 
     /// Makes the controller look at the configuration now, instead of at its next regular check.

@@ -45,6 +45,9 @@ fn explain(error: Error) -> String {
         Error::not_committed => "; another transaction wrote what this one read: begin anew",
         Error::transaction_too_old => "; a transaction may take five seconds: begin anew",
         Error::inverted_range => "; exchange begin and end",
+        Error::permission_denied => {
+            "; its key, its token or `configure clients=' allows less: see docs/security.md"
+        }
         Error::key_outside_legal_range => "; keys from \\xff on belong to the system",
         _ => "",
     };

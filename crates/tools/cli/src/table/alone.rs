@@ -3,6 +3,7 @@
 use super::door;
 use super::secure::Protection;
 use crate::Outcome;
+use plinth_coordination::why;
 use plinth_core::{EngineKind, Error, Uid};
 use plinth_delos::base::Base;
 use plinth_delos::file_log::FileLog;
@@ -37,13 +38,10 @@ pub async fn serve(
 ) -> Outcome {
     let at = |line: String| format!("table {}: {line}", directory.display());
     let made = disk::create_dir_all(&directory).await;
-    made.map_err(|error| at(format!("cannot make the directory: {error}")))?;
+    let unusable = |error| at(format!("{} with --data-dir", why(&error)));
+    made.map_err(unusable)?;
     let locked = disk::lock_dir(&directory).await;
-    let _locked = locked.map_err(|error| {
-        at(format!(
-            "cannot lock the directory: {error}; is another process using it?"
-        ))
-    })?;
+    let _locked = locked.map_err(unusable)?;
     let calls = door::open(listen, protection)?;
     let replica = open(&directory).await;
     let replica = replica

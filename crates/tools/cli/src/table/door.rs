@@ -101,7 +101,10 @@ fn shown(error: impl std::error::Error) -> String {
 }
 
 /// An open door, whose requests wait for [`serve`](Calls::serve).
-pub struct Calls(mpsc::Receiver<Call>);
+pub struct Calls {
+    waiting: mpsc::Receiver<Call>,
+    address: SocketAddr,
+}
 
 /// Binds the address; a thread of its own speaks gRPC there, below TLS if there is `protection`.
 ///
@@ -141,13 +144,14 @@ pub fn open(address: SocketAddr, protection: Option<Protection>) -> Outcome<Call
             eprintln!("plinth: --listen {address}: {error}; no clients from now on");
         }
     });
-    Ok(Calls(waiting))
+    Ok(Calls { waiting, address })
 }
 
 impl Calls {
     /// Answers all requests. Never returns.
     pub async fn serve<A: Answers>(mut self, answers: Rc<A>) {
-        while let Some(call) = self.0.recv().await {
+        eprintln!("plinth: table: listens at {}", self.address);
+        while let Some(call) = self.waiting.recv().await {
             let answers = answers.clone();
             let answering = spawn("table request", async move {
                 // A client that has gone gets no answer.

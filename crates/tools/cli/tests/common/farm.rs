@@ -15,6 +15,8 @@ pub struct Machines {
     first_port: u16,
     /// Each machine is a host of its own: it shares no memory with others.
     pub are_hosts: bool,
+    /// They listen at all addresses of this host, and say which one is theirs.
+    pub are_everywhere: bool,
     /// What follows the address behind `--listen`.
     pub ending: &'static str,
     /// Variables of all processes.
@@ -35,6 +37,7 @@ impl Machines {
             directory,
             first_port,
             are_hosts: false,
+            are_everywhere: false,
             ending: "",
             variables: Vec::new(),
             processes: (0..count).map(|_| None).collect(),
@@ -63,7 +66,11 @@ impl Machines {
 
     pub fn command(&self, i: u16, more: &[&str]) -> Command {
         let mut command = Command::new(BINARY);
-        let listen = format!("{}{}", self.address(i), self.ending);
+        let public = format!("{}{}", self.address(i), self.ending);
+        let mut listen = public.clone();
+        if self.are_everywhere {
+            listen = listen.replace("127.0.0.1", "0.0.0.0");
+        }
         command
             .envs(self.variables.iter().cloned())
             .args(["farm", "server", "--listen", &listen])
@@ -74,6 +81,9 @@ impl Machines {
             .args(["-C", &self.file()])
             .args(more)
             .stdin(Stdio::null());
+        if self.are_everywhere {
+            command.args(["--public-address", &public]);
+        }
         if !more.contains(&"--old-mib") {
             command.args(["--old-mib", "8"]);
         }
