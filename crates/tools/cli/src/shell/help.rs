@@ -19,6 +19,9 @@ const HELP: &[(&str, &str, &str)] = &[
         "let these servers be the coordinators, or with auto those that suit best; \
         without arguments, show who they are"),
     ("createtenant", "NAME", "create a tenant"),
+    ("datadistribution", "on|off|enable|disable [ssfailure|rebalance]",
+        "switch data distribution on or off, or the copying of what failed servers had, or the balancing of bytes; \
+        while it is off nothing heals"),
     ("defaulttenant", "", "leave the tenant: use the database itself"),
     ("deletetenant", "NAME", "delete a tenant, which must be empty"),
     ("exclude", "[force] [no_wait] [TARGET…]",
@@ -40,6 +43,9 @@ const HELP: &[(&str, &str, &str)] = &[
     ("listtenants", "", "list the tenants"),
     ("listtrusted", "", "list the keys whose tokens count, and what clients may do without a token"),
     ("lock", "", "let only transactions that know of the lock read and write"),
+    ("maintenance", "[on ZONE SECONDS|off]",
+        "wait for the servers of a zone while they are gone, for so long, instead of copying what they had; ends \
+        when a storage server of another zone fails; without arguments, show which zone"),
     ("option", "[on|off OPTION [NUMBER]]",
         "set an option of all transactions from now on; without arguments, show which are on"),
     ("renametenant", "OLD NEW", "give a tenant another name; its data stays as it is"),

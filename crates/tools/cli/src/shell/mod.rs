@@ -9,6 +9,7 @@
 
 pub mod answer;
 pub mod complete;
+mod distribution;
 mod editor;
 mod help;
 mod known;

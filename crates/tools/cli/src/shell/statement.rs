@@ -3,6 +3,7 @@
 //! A word may be in double quotes, wholly or in part. `\xNN`, `\\`, `\"`, `\t`, `\n`, `\r`, `\0`, `\;` and `\ ` (a
 //! blank) are escapes everywhere.
 
+use super::distribution::{self, Distributing};
 use super::help::{self, unknown};
 use super::options::{self, Chosen};
 use super::settings::{self, Setting};
@@ -78,6 +79,7 @@ pub enum Management {
     Unlock(Uid),
     Setting(Setting),
     Throttle(Throttling),
+    Distribute(Distributing),
     /// `None`: the cluster chooses the best.
     /// With whether `:tls` was said behind each.
     Coordinators(Option<Vec<(SocketAddr, bool)>>),
@@ -288,6 +290,10 @@ fn parse_management(words: &Words) -> Result<Management, String> {
         ("unlock", 1) => {
             let id = Uid::parse(&text(0)).ok_or("unlock: an id has 32 hexadecimal digits")?;
             Management::Unlock(id)
+        }
+        ("datadistribution" | "maintenance", _) => {
+            let distributing = distribution::parse(&words.name, arguments)?;
+            Management::Distribute(distributing.ok_or_else(usage)?)
         }
         ("throttle", 1..) => Management::Throttle(throttle::parse(arguments)?.ok_or_else(usage)?),
         (
