@@ -127,6 +127,10 @@ pub fn next(words: &[String], known: &Known) -> Vec<String> {
         ["include", ref given @ ..] => others(&known.excluded, given),
         ["setclass"] => addresses.clone(),
         ["setclass", _] => [owned(&ProcessClass::NAMES), owned(&["default"])].concat(),
+        ["kill"] => [owned(&["all", "list"]), addresses.clone()].concat(),
+        ["kill", "all" | "list", ..] => Vec::new(),
+        ["kill", ref given @ ..] => others(addresses, given),
+        ["fileconfigure"] => owned(&["new"]),
         ["getknob" | "setknob" | "clearknob"] => knobs().map(|(name, _)| name.into()).collect(),
         _ => Vec::new(),
     }
@@ -236,6 +240,12 @@ mod tests {
                 "setclass 10.0.0.1:4500 ",
                 &["storage", "stateless"],
             ),
+            (
+                "kill 10.0.0.1:4500 ",
+                "kill 10.0.0.1:4500 ",
+                &["10.0.0.2:4500"],
+            ),
+            ("kill a", "kill ", &["all"]),
             ("clearknob moves_m", "clearknob ", &["moves_max"]),
             ("nonsense ", "nonsense ", &[]),
             ("get a b c ", "get a b c ", &[]),

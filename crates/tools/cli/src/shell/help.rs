@@ -29,6 +29,8 @@ const HELP: &[(&str, &str, &str)] = &[
         or locality_zoneid:NAME (also machineid, processid, data_hall, dcid); \
         with force, also who is not there; without TARGET, list who is excluded"),
     ("exit", "", "leave"),
+    ("fileconfigure", "[new] FILE",
+        "as configure, with a file of JSON that has members of `configuration' in the status document"),
     ("get", "KEY", "show the value of a key"),
     ("getknob", "[NAME]", "show the value that the cluster has set for a knob, or its default; without NAME, of all"),
     ("getlocation", "KEY", "show the storage servers that hold a key"),
@@ -39,7 +41,9 @@ const HELP: &[(&str, &str, &str)] = &[
     ("getversion", "", "show the read version of the transaction, or the newest one"),
     ("help", "[STATEMENT|escaping|options]", "explain a statement, escapes in keys, or options of transactions"),
     ("include", "all|TARGET…", "take back what `exclude' did"),
-    ("kill", "[ID]", "end a role, as a crash would; without ID, list those that can be ended"),
+    ("kill", "[list|all|IP:PORT…|ID…]",
+        "end processes by their addresses, or all, for those who started them to start them again; or a role by the \
+        begin of its id, as a crash would; without arguments, list them"),
     ("listtenants", "", "list the tenants"),
     ("listtrusted", "", "list the keys whose tokens count, and what clients may do without a token"),
     ("lock", "", "let only transactions that know of the lock read and write"),
