@@ -8,6 +8,7 @@ pub mod client_rows;
 pub mod codec;
 pub mod config;
 pub mod conflict_ranges;
+pub mod distribution;
 pub mod error;
 pub mod hash;
 pub mod id;

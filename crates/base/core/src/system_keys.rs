@@ -10,6 +10,8 @@
 //! \xff/excluded/<target>         servers there get no data and no roles
 //! \xff/processClass/<uid, 16 B>  the class of a process, instead of the one that it declares
 //! \xff/knobs/<name>              the value of a knob, as text, for every process that was not given one itself
+//! \xff/distribution/…            whether data is distributed, and what is under maintenance; see
+//!                               [`crate::distribution`]
 //! \xff/access/…                 what clients may do, and whose tokens count; see `plinth_access`
 //! \xff/dbLocked                  Uid of the lock, while the database is locked
 //! \xff/moveKeysLock              Uid: the data distributor that may move shards

@@ -6,6 +6,8 @@
 //! \xff\xff/connection_string
 //! \xff\xff/error_message                                why the last write to a special key was refused, in JSON
 //! \xff\xff/global_config/<key>                          settings for all clients         (to write: `global_config`)
+//! \xff\xff/management/data_distribution/…                whether data is distributed      (to write: `distribution`)
+//! \xff\xff/management/maintenance/<zone>                a zone whose servers are waited for (the same)
 //! \xff\xff/management/tenant/map/<name>                 tenants                          (to write: `tenant`)
 //! \xff\xff/management/tenant/rename/<name>              set: gives it the value as its name  (to write: `tenant`)
 //! \xff\xff/status/json
@@ -23,7 +25,9 @@
 //! Each part is a [`Module`], registered where its rows are produced, here or in another crate.
 
 mod cluster;
+mod distribution;
 mod global_config;
+mod management;
 mod of_transaction;
 mod streams;
 mod tenants;

@@ -59,6 +59,7 @@ fn world() -> World {
         stays_empty: false,
     };
     World {
+        may_balance: true,
         replication: 3,
         servers,
         shards: (0..SHARDS).map(shard).collect(),

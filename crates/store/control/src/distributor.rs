@@ -36,7 +36,7 @@ use plinth_protocol::control::RecruitDistributor;
 use plinth_rpc::{FailureBeacon, Interface, Transport};
 use plinth_runtime::gauge::Gauge;
 use plinth_runtime::sync::Notify;
-use plinth_runtime::{Duration, Instant, TaskGroup, trace};
+use plinth_runtime::{Duration, Instant, TaskGroup, probe, trace};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -172,14 +172,30 @@ impl Distributor {
     }
 
     async fn act(self: &Rc<Self>, observed: Observed) {
-        let Observed { world, recruit } = observed;
+        let Observed {
+            world,
+            recruit,
+            is_off,
+            zones,
+            over,
+        } = observed;
+        self.note_zones(zones);
+        if let Some(maintenance) = over {
+            self.end_maintenance(maintenance);
+        }
         self.moves.borrow_mut().see(&world, &self.busy.borrow());
         for shard in &world.shards {
             if !shard.destination.is_empty() {
-                // Begun by a predecessor, or by an operator.
+                // Begun by a predecessor, or by an operator. It ends even if operators have switched all else off:
+                // servers have their orders.
                 let (team, to) = (shard.team.clone(), shard.destination.clone());
                 self.continue_move(shard.range.clone(), team, to);
             }
+        }
+        if is_off {
+            probe!("distributor_is_off");
+            self.least_copies.set(plan::least_copies(&world));
+            return;
         }
         let limits = plan::Limits {
             moves: MOVES_MAX.get(),

@@ -9,6 +9,7 @@
 //! - [`movement`]: how a shard goes from one team to another.
 //! - [`consistency`]: checks that all replicas hold the same rows.
 //! - [`placement`]: which worker gets which role. Pure.
+//! - [`distribution`]: what operators say about that: off, or a zone under maintenance.
 //! - [`distributor`]: keeps every shard on a fit team, and balances the bytes.
 //! - [`exclusion`]: processes that must have neither data nor roles.
 //! - [`ratekeeper`]: how many transactions may begin.
@@ -26,6 +27,7 @@ mod context;
 pub mod controller;
 pub mod coordinators;
 pub mod creation;
+pub mod distribution;
 pub mod distributor;
 pub mod exclusion;
 pub mod full_disks;

@@ -8,6 +8,7 @@ mod asked;
 mod configuration;
 mod counters;
 mod data;
+mod distribution;
 mod latency;
 mod probe;
 mod processes;
@@ -72,6 +73,7 @@ pub(crate) async fn document(cluster: &Cluster) -> String {
         "storage_servers": facts.storage.iter().map(storage_server).collect::<Vec<_>>(),
         "workload": workload::workload(&facts),
     });
+    distribution::add(&mut document, &facts);
     // These are `null` while nothing is known of them.
     document["consistency"] = json!(facts.scan.as_ref().map(consistency));
     document["streams"] = json!(
@@ -162,6 +164,7 @@ fn messages(cluster: &Cluster, facts: &Facts, available: bool) -> Vec<Value> {
     if available {
         messages.extend(facts.probe.messages());
     }
+    messages.extend(distribution::messages(facts));
     let sick = workers.values().filter(|worker| worker.disk.is_some());
     let addresses: Vec<String> = sick.map(|w| w.worker.address.to_string()).collect();
     if !addresses.is_empty() {

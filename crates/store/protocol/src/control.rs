@@ -283,7 +283,8 @@ record! {
         pub moved_bytes: u64,
     }
 
-    /// Asks a worker to end the role with this id, as `kill` in the shell does.
+    /// Asks a worker to end the role with this id, as `kill` in the shell does. With the id [`WORKER`] it ends its
+    /// process.
     pub struct KillRole {
         pub id: Uid,
     }

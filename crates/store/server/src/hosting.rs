@@ -27,7 +27,7 @@ use plinth_protocol::transaction::{
 use plinth_rpc::{Interface, Registration, Request, Responder, Transport};
 use plinth_runtime::machine::Usage;
 use plinth_runtime::sync::{Notify, Watch};
-use plinth_runtime::{Either, Task, planted, probe, trace, trace_warn};
+use plinth_runtime::{Duration, Either, Task, planted, probe, trace, trace_warn};
 use plinth_storage::server::StorageRole;
 use plinth_storage::windowed::WindowedStore;
 use revival::Stored;
@@ -37,6 +37,9 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::path::Path;
 use std::rc::{Rc, Weak};
+
+/// A process that is asked to end goes on for this long, so that the answer gets out.
+const ANSWER_ON_ITS_WAY: Duration = Duration::from_millis(100);
 
 /// Kind of a role, and how long it is wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -436,7 +439,12 @@ impl Hosting {
     }
 
     /// Ends a role as a crash would. A log server comes back from its disk, as it would after a restart.
+    /// Ends a role, as a crash would; or the process, in order, if the id is that of its worker.
     async fn kill(self: Rc<Self>, id: Uid) -> Result<()> {
+        if id == WORKER {
+            self.end_soon();
+            return Ok(());
+        }
         let killed = self
             .roles
             .borrow_mut()
@@ -456,6 +464,19 @@ impl Hosting {
             let _ = self.not_back(id, stored, error); // the caller gets the error in any case
         }
         back
+    }
+
+    /// Ends the process when the request for it has been answered.
+    fn end_soon(&self) {
+        trace!("ProcessAskedToEnd", "address" => self.worker.address);
+        let fatal = self.fatal.clone();
+        let end = async move {
+            plinth_runtime::sleep(ANSWER_ON_ITS_WAY).await;
+            fatal.set(Some(
+                "an operator has asked it to end (`kill' in plinth cli); who started it starts it again".into(),
+            ));
+        };
+        plinth_runtime::spawn("end", end).detach();
     }
 
     async fn recruit_log(self: Rc<Self>, request: RecruitLog) -> Result<()> {

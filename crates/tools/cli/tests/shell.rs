@@ -1,6 +1,6 @@
 //! The shell on a real cluster: FoundationDB's names of statements, and its form of answers.
 
-#![allow(clippy::disallowed_types)] // processes outside of the runtime
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // processes outside of the runtime
 
 mod common;
 
@@ -160,6 +160,68 @@ fn rows_come_out_alone_for_other_programs_and_go_in_again() {
     let (_, error) = reads(&cluster, &["load", "-"], rows);
     assert!(!error.contains("plinth:"), "{error}");
     assert_eq!(tsv("getrange a").0, rows);
+}
+
+#[test]
+fn a_process_that_is_killed_by_its_address_is_started_again_by_who_started_it() {
+    let cluster = Cluster::start("shell-kill", 2, &["--replication", "double"]);
+    cluster.cli("set a b");
+    let address = cluster.addresses()[1].to_string();
+    let listed = cluster.cli("kill list");
+    assert!(
+        listed.contains(&format!("process        {address}")),
+        "{listed}"
+    );
+    let nobody = cluster.cli_fails(&format!("kill {address} 127.0.0.9:1"));
+    assert!(
+        nobody.contains("no process") && nobody.contains("nothing has been ended"),
+        "{nobody}"
+    );
+    let before: Vec<_> = [0, 1].map(|i| cluster.pid(i).expect("it runs")).into();
+    let said = cluster.cli(&format!("kill {address}"));
+    assert!(
+        said.starts_with(&format!("The process at {address} ends")),
+        "{said}"
+    );
+    let is_new = |i: usize| cluster.pid(i).is_some_and(|pid| pid != before[i]);
+    while !is_new(1) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(!is_new(0), "nobody else has ended");
+    assert_eq!(cluster.cli("waitopen; get a"), "`a' is `b'\n");
+    cluster.cli("kill all");
+    while !(is_new(0) && is_new(1)) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(cluster.cli("waitopen; get a"), "`a' is `b'\n");
+}
+
+#[test]
+fn the_database_is_configured_by_a_file_like_the_one_that_its_status_has() {
+    let cluster = Cluster::start("shell-file", 1, &["--engine", "memory"]);
+    let status: serde_json::Value =
+        serde_json::from_str(&cluster.cli("status json")).expect("JSON");
+    let mut wanted = status["cluster"]["configuration"].clone();
+    let file = cluster.directory.file("Configuration.json");
+    let configure = format!("fileconfigure {}", file.display());
+    let write = |wanted: &serde_json::Value| {
+        std::fs::write(&file, wanted.to_string()).expect("can be written");
+    };
+    write(&wanted);
+    let refused = cluster.cli_fails(&format!("set a b; {configure}"));
+    assert!(refused.contains("leave it out"), "{refused}");
+    assert_eq!(cluster.cli("get a"), "`a': not found\n", "nothing has run");
+    let members = wanted.as_object_mut().expect("an object");
+    members.retain(|name, _| name != "excluded_servers" && name != "coordinators_count");
+    write(&wanted);
+    assert_eq!(cluster.cli(&configure), "Configuration changed\n");
+    write(&serde_json::json!({"resolvers": 2}));
+    assert_eq!(cluster.cli(&configure), "Configuration changed\n");
+    let status: serde_json::Value =
+        serde_json::from_str(&cluster.cli("waitopen; status json")).expect("JSON");
+    assert_eq!(status["cluster"]["configuration"]["resolvers"], 2);
+    let none = cluster.cli_fails("fileconfigure new /nowhere/else");
+    assert!(none.contains("/nowhere/else"), "{none}");
 }
 
 /// The body of an HTTP page; `None` if the status is not 200.

@@ -87,6 +87,12 @@ fn every_field_that_foundationdb_documents_is_there_or_named_on_the_page_on_migr
     // Rates are averages over seconds.
     std::thread::sleep(std::time::Duration::from_secs(2));
     let first = document(&cluster);
+    let processes = first["cluster"]["processes"]
+        .as_object()
+        .expect("processes");
+    let process = processes.values().next().expect("a process");
+    let zone = process["locality"]["zoneid"].as_str().expect("a zone");
+    cluster.cli(&format!("maintenance on {zone} 1000"));
     cluster.cli("exclude force locality_zoneid:nowhere 127.0.0.9; lock");
     let second = document(&cluster);
     let fields: Vec<&str> = FIELDS.lines().collect();

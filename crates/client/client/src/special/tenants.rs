@@ -1,6 +1,6 @@
 //! `\xff\xff/management/tenant/map/`: the tenants, by name; and `rename/` beside it, where a set renames one.
 
-use super::{MODULES, Module, Rows, SpecialWrite, Writable};
+use super::{Rows, SpecialWrite, Writable};
 use crate::tenant;
 use crate::transaction::Transaction;
 use bytes::Bytes;
@@ -12,34 +12,25 @@ const TENANT_MAP_END: &[u8] = b"\xff\xff/management/tenant/map0";
 const RENAME: &[u8] = b"\xff\xff/management/tenant/rename/";
 const RENAME_END: &[u8] = b"\xff\xff/management/tenant/rename0";
 
-#[linkme::distributed_slice(MODULES)]
-static MANAGEMENT: Module = Module {
-    begin: b"\xff\xff/management/",
-    end: b"\xff\xff/management0",
-    rows: |transaction, asked| {
-        Box::pin(async move {
-            match asked
-                .within
-                .intersection(&KeyRange::new(TENANT_MAP, TENANT_MAP_END))
-            {
-                Some(part) => tenants(transaction, &part).await,
-                None => Ok(Rows::new()),
-            }
-        })
-    },
-    writable: &[
-        Writable {
-            begin: TENANT_MAP,
-            end: TENANT_MAP_END,
-            apply: |transaction, write| Box::pin(apply(transaction, write)),
-        },
-        Writable {
-            begin: RENAME,
-            end: RENAME_END,
-            apply: |transaction, write| Box::pin(rename(transaction, write)),
-        },
-    ],
+pub(super) const MAP_WRITABLE: Writable = Writable {
+    begin: TENANT_MAP,
+    end: TENANT_MAP_END,
+    apply: |transaction, write| Box::pin(apply(transaction, write)),
 };
+
+pub(super) const RENAME_WRITABLE: Writable = Writable {
+    begin: RENAME,
+    end: RENAME_END,
+    apply: |transaction, write| Box::pin(rename(transaction, write)),
+};
+
+/// The rows of the map within a range.
+pub(super) async fn rows(transaction: &Transaction, within: &KeyRange) -> Result<Rows> {
+    match within.intersection(&KeyRange::new(TENANT_MAP, TENANT_MAP_END)) {
+        Some(part) => tenants(transaction, &part).await,
+        None => Ok(Rows::new()),
+    }
+}
 
 async fn tenants(transaction: &Transaction, within: &KeyRange) -> Result<Rows> {
     let name = |key: &Key| key.slice(TENANT_MAP.len().min(key.len())..);

@@ -117,9 +117,11 @@ fn what_is_no_module_and_what_crosses_one_is_refused() {
         relaxed
             .set_option(TransactionOption::SpecialKeySpaceRelaxed)
             .expect("an option");
+        // Of the management module and those behind it up to `transaction', one has a row.
+        let mode = ("management/data_distribution/mode".into(), "-1".into());
         assert_eq!(
             rows(&relaxed, "management/", "transaction/").await,
-            Ok(vec![])
+            Ok(vec![mode])
         );
         for (key, enabled, error) in [
             (
@@ -280,6 +282,99 @@ fn a_tenant_conflicts_over_its_own_keys_and_over_its_end() {
         late.set("k", "late");
         database.delete_tenant("t").await.expect("deletes");
         assert_eq!(late.commit().await, Err(Error::not_committed));
+    });
+}
+
+/// Sets and clears keys of the management module, in one transaction.
+async fn manage(database: &Database, pairs: &[(&str, Option<&str>)]) -> Result<()> {
+    let transaction = writable(database);
+    for (key, value) in pairs {
+        let key = special(&format!("management/{key}"));
+        match value {
+            Some(value) => transaction.set(key, *value),
+            None => transaction.clear(key),
+        }
+    }
+    transaction.commit().await
+}
+
+/// The keys of the management module about distribution, and their values.
+async fn managed(database: &Database) -> Vec<(String, String)> {
+    let transaction = database.create_transaction();
+    let found = rows(&transaction, "management/data", "management/tenant").await;
+    let short = |(key, value): (String, String)| (key["management/".len()..].to_string(), value);
+    found.expect("special").into_iter().map(short).collect()
+}
+
+fn pair(key: &str, value: &str) -> (String, String) {
+    (key.into(), value.into())
+}
+
+const MODE: &str = "data_distribution/mode";
+const IGNORED: &str = "data_distribution/rebalance_ignored";
+const FAILURES: &str = "maintenance/IgnoreSSFailures";
+
+#[test]
+fn operators_say_by_keys_whether_data_is_distributed() {
+    block_on(async {
+        let database = MemoryCluster::new().database();
+        assert_eq!(managed(&database).await, [pair(MODE, "-1")]);
+        let off = [(MODE, Some("0")), (IGNORED, Some(""))];
+        assert_eq!(manage(&database, &off).await, Ok(()));
+        assert_eq!(
+            managed(&database).await,
+            [pair(MODE, "0"), pair(IGNORED, "")]
+        );
+        let on = [(MODE, Some("1")), (IGNORED, None)];
+        assert_eq!(manage(&database, &on).await, Ok(()));
+        assert_eq!(managed(&database).await, [pair(MODE, "1")]);
+        for (key, value) in [
+            (MODE, "3"),
+            (IGNORED, "rather"),
+            ("data_distribution/else", "1"),
+        ] {
+            let refused = manage(&database, &[(key, Some(value))]).await;
+            assert_eq!(refused, Err(Error::special_keys_api_failure), "{key}");
+        }
+    });
+}
+
+#[test]
+fn one_zone_at_a_time_is_under_maintenance_by_keys_unless_failures_are_ignored() {
+    block_on(async {
+        let database = MemoryCluster::new().database();
+        let left = async || {
+            let rows = managed(&database).await;
+            let (key, seconds) = rows.get(1).expect("a zone");
+            (key.clone(), seconds.parse::<f64>().expect("seconds"))
+        };
+        let (first, second) = ("maintenance/rack", "maintenance/rack 2");
+        assert_eq!(manage(&database, &[(first, Some("60"))]).await, Ok(()));
+        assert_eq!(manage(&database, &[(second, Some("100"))]).await, Ok(()));
+        let (zone, seconds) = left().await;
+        assert_eq!(zone, second);
+        assert!((90.0..=100.0).contains(&seconds), "{seconds}");
+        assert_eq!(manage(&database, &[(first, None)]).await, Ok(()));
+        assert_eq!(left().await.0, second, "another zone is not meant");
+        assert_eq!(manage(&database, &[(second, None)]).await, Ok(()));
+        assert_eq!(managed(&database).await.len(), 1);
+
+        assert_eq!(manage(&database, &[(FAILURES, Some("0"))]).await, Ok(()));
+        assert_eq!(managed(&database).await[1], pair(FAILURES, "0"));
+        let refused = manage(&database, &[(first, Some("60"))]).await;
+        assert_eq!(refused, Err(Error::special_keys_api_failure));
+        assert_eq!(manage(&database, &[(FAILURES, None)]).await, Ok(()));
+        for (key, seconds) in [
+            (first, "-1"),
+            (first, "NaN"),
+            (first, "soon"),
+            (first, "1e9"),
+            ("maintenance/", "60"),
+        ] {
+            let refused = manage(&database, &[(key, Some(seconds))]).await;
+            assert_eq!(refused, Err(Error::special_keys_api_failure), "{seconds}");
+        }
+        assert_eq!(managed(&database).await.len(), 1);
     });
 }
 

@@ -8,7 +8,8 @@ use crate::configured::Configured;
 use crate::knobs::STORAGE_FAILURE_MS;
 use crate::movement::{self, SHARDS_A_LOOK};
 use crate::placement::{self, RoleKind};
-use crate::{exclusion, singletons};
+use crate::{distribution, exclusion, singletons};
+use plinth_core::distribution::{Distribution, Maintenance};
 use plinth_core::key::KeyRange;
 use plinth_core::system_keys::{ServerList, ShardRecord};
 use plinth_core::{DatabaseConfig, EngineKind, Error, Result, Uid};
@@ -37,6 +38,8 @@ pub(super) struct Known {
     /// Servers that may have data.
     pub wanted: BTreeSet<Uid>,
     places: BTreeMap<Uid, Place>,
+    /// The maintenance of the last look, and since when it has been known.
+    maintenance: Option<(Maintenance, Instant)>,
 }
 
 pub(super) struct Recruitment {
@@ -48,6 +51,12 @@ pub(super) struct Recruitment {
 pub(super) struct Observed {
     pub world: World,
     pub recruit: Option<Recruitment>,
+    /// Operators have switched data distribution off.
+    pub is_off: bool,
+    /// Zones in which servers are, where the system keyspace says something else.
+    pub zones: Vec<(Uid, String)>,
+    /// A maintenance that is over.
+    pub over: Option<Maintenance>,
 }
 
 /// Rows read from the system keyspace.
@@ -56,6 +65,15 @@ struct Written {
     list: ServerList,
     shards: Vec<(KeyRange, ShardRecord)>,
     excluded: Vec<exclusion::Target>,
+    distribution: Distribution,
+}
+
+impl Written {
+    /// The zone in which a server is, or was when it was seen last.
+    fn zone_of<'a>(&'a self, id: &Uid, host: Option<&'a RegisterWorker>) -> Option<&'a String> {
+        let now = host.map(|worker| &worker.locality.zone);
+        now.or_else(|| self.distribution.zones.get(id))
+    }
 }
 
 impl Distributor {
@@ -73,12 +91,19 @@ impl Distributor {
                 Ok(Written {
                     config,
                     excluded,
+                    distribution: distribution::read_in(tr).await?,
                     list: singletons::read_servers(tr).await?,
                     shards: movement::read_shards(tr).await?,
                 })
             })
             .await?;
-        let servers = self.see_servers(&workers, &written);
+        let now_ms = plinth_runtime::unix_time_ms();
+        let over = self.maintenance_over(&written, now_ms);
+        let maintained = written.distribution.maintained(now_ms);
+        let maintained = maintained.filter(|_| over.is_none());
+        let zone = maintained.map(|maintenance| &maintenance.zone);
+        let servers = self.see_servers(&workers, &written, zone);
+        let zones = Self::new_zones(&workers, &written);
         let recruit = self.wanted_recruit(&workers, &written);
         let mut pace = Pace::new();
         let sizes = self.measure(&written.shards, &servers, &mut pace).await;
@@ -88,26 +113,69 @@ impl Distributor {
             replication: written.config.replication as usize,
             shards,
             servers,
+            may_balance: !written.distribution.no_balance,
         };
-        Ok(Observed { world, recruit })
+        Ok(Observed {
+            world,
+            recruit,
+            is_off: written.distribution.is_off(),
+            zones,
+            over,
+        })
+    }
+
+    /// Zones that the system keyspace does not have, of servers that are there. A distributor that has never seen a
+    /// server must know its zone.
+    fn new_zones(workers: &[RegisterWorker], written: &Written) -> Vec<(Uid, String)> {
+        let servers = written.list.servers.iter().filter_map(|(id, _)| {
+            let zone = &host_of(workers, id)?.locality.zone;
+            let known = written.distribution.zones.get(id);
+            (known != Some(zone)).then(|| (*id, zone.clone()))
+        });
+        servers.collect()
+    }
+
+    /// The maintenance that is over: its time has passed, or a server outside of its zone has failed since.
+    fn maintenance_over(&self, written: &Written, now_ms: u64) -> Option<Maintenance> {
+        let mut known = self.known.borrow_mut();
+        let Some(maintenance) = written.distribution.maintenance.clone() else {
+            known.maintenance = None;
+            return None;
+        };
+        let since = match &known.maintenance {
+            Some((same, since)) if *same == maintenance => *since,
+            _ => plinth_runtime::now(),
+        };
+        known.maintenance = Some((maintenance.clone(), since));
+        let (now, patience) = (plinth_runtime::now(), storage_patience());
+        let missing = self.missing.borrow();
+        let failed_elsewhere = missing.iter().any(|(id, gone)| {
+            let zone = written.zone_of(id, None);
+            zone != Some(&maintenance.zone)
+                && *gone >= since
+                && now.saturating_since(*gone) >= patience
+        });
+        let is_over = maintenance.left_ms(now_ms) == 0 || failed_elsewhere;
+        is_over.then_some(maintenance)
     }
 
     fn see_servers(
         &self,
         workers: &[RegisterWorker],
         written: &Written,
+        maintained: Option<&String>,
     ) -> BTreeMap<Uid, ServerView> {
         let now = plinth_runtime::now();
-        let patience = Duration::from_millis(STORAGE_FAILURE_MS.get());
+        let patience = storage_patience();
         let (mut known, mut missing) = (self.known.borrow_mut(), self.missing.borrow_mut());
         let mut views = BTreeMap::new();
         known.interfaces.clear();
         known.present.clear();
         known.wanted.clear();
         for (id, record) in &written.list.servers {
-            let hosts =
-                |worker: &&RegisterWorker| worker.storage.iter().any(|(stored, _)| stored == id);
-            let host = workers.iter().find(hosts);
+            let host = host_of(workers, id);
+            let is_waited_for = written.distribution.no_healing
+                || maintained.is_some() && written.zone_of(id, host) == maintained;
             let alive = if let Some(worker) = host {
                 missing.remove(id);
                 known.present.insert(*id);
@@ -125,7 +193,7 @@ impl Distributor {
                 };
                 known.places.entry(*id).or_insert(own);
                 let since = *missing.entry(*id).or_insert(now);
-                now.saturating_since(since) < patience
+                is_waited_for || now.saturating_since(since) < patience
             };
             known
                 .interfaces
@@ -285,6 +353,17 @@ impl Distributor {
             tag: written.list.next_tag,
         })
     }
+}
+
+/// A server that is away for longer has failed.
+fn storage_patience() -> Duration {
+    Duration::from_millis(STORAGE_FAILURE_MS.get())
+}
+
+/// The process that has a storage server.
+fn host_of<'a>(workers: &'a [RegisterWorker], id: &Uid) -> Option<&'a RegisterWorker> {
+    let hosts = |worker: &&RegisterWorker| worker.storage.iter().any(|(stored, _)| stored == id);
+    workers.iter().find(hosts)
 }
 
 /// The first server of the team that answers. One that is only waited for does not.

@@ -88,6 +88,8 @@ pub struct World {
     pub servers: BTreeMap<Uid, ServerView>,
     /// In key order.
     pub shards: Vec<ShardView>,
+    /// False: an operator has said that bytes are not balanced.
+    pub may_balance: bool,
 }
 
 /// Copies of the shard that has the fewest, counted on servers that answer.
@@ -165,7 +167,9 @@ pub fn next(world: &World, limits: Limits, built: &mut teams::Built) -> Vec<Step
     planner.heal();
     planner.split();
     planner.merge();
-    planner.balance();
+    if world.may_balance {
+        planner.balance();
+    }
     planner.steps
 }
 
@@ -366,6 +370,8 @@ impl Planner<'_> {
         // A smaller difference is not worth a move.
         let enough = (mean / 20).max(self.limits.shard_bytes_min / 10);
         let mut fullest = ids;
+        // What a server has that is away stays there, and waits for it.
+        fullest.retain(|id| self.world.servers[id].present);
         fullest.sort_by_key(|id| (std::cmp::Reverse(self.load_of(*id)), *id));
         let mut held: Option<Held> = None;
         for from in fullest {
@@ -485,6 +491,7 @@ mod tests {
             replication,
             servers: (0..servers).map(server).collect(),
             shards: shards.iter().zip(ends).map(shard).collect(),
+            may_balance: true,
         }
     }
 
@@ -544,14 +551,31 @@ mod tests {
 
     #[test]
     fn a_server_that_is_only_late_keeps_what_it_has_and_gets_nothing() {
-        let mut world = world(1, 3, &[("", &[0], 900), ("m", &[1], 10)]);
-        world.servers.get_mut(&Uid(0)).expect("there").present = false;
-        world.servers.get_mut(&Uid(2)).expect("there").present = false;
+        let mut world = world(1, 4, &[("", &[0], 900), ("m", &[1], 10), ("s", &[3], 900)]);
+        for late in [0, 2] {
+            world.servers.get_mut(&Uid(late)).expect("there").present = false;
+        }
         let steps = next(&world, LIMITS);
+        for (from, to, why) in moves(&steps) {
+            assert_eq!((from, why), (&vec![Uid(3)], &Why::Balance));
+            assert_eq!(to, &vec![Uid(1)]);
+        }
+    }
+
+    #[test]
+    fn bytes_are_not_balanced_while_an_operator_has_said_so_and_other_steps_go_on() {
+        let shards: [(&str, &[u128], u64); 3] = [("", &[0], 400), ("m", &[0], 400), ("s", &[2], 0)];
+        let mut world = world(1, 3, &shards);
+        world.servers.get_mut(&Uid(2)).expect("there").place = None;
         assert!(
-            moves(&steps)
+            moves(&next(&world, LIMITS))
                 .iter()
-                .all(|(_, to, why)| **why == Why::Balance && !to.contains(&Uid(2)))
+                .any(|(_, _, why)| **why == Why::Balance)
+        );
+        world.may_balance = false;
+        assert_eq!(
+            moves(&next(&world, LIMITS)),
+            [(&vec![Uid(2)], &vec![Uid(1)], &Why::Drain)]
         );
     }
 

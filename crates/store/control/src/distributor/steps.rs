@@ -7,6 +7,7 @@ use super::plan::Step;
 use super::teams::Team;
 use crate::{movement, recruit, singletons};
 use plinth_core::codec::Codec;
+use plinth_core::distribution::{DISTRIBUTION, MAINTENANCE, Maintenance, zone_key};
 use plinth_core::key::KeyRange;
 use plinth_core::system_keys::{NEXT_TAG, StorageServerRecord, server_list_key};
 use plinth_core::{Error, Result, Tag, Uid};
@@ -231,6 +232,42 @@ impl Distributor {
         drop(self.transport.call(&endpoint, ServersChanged {})); // it also checks by itself
     }
 
+    /// Writes down in which zones servers are.
+    pub(super) fn note_zones(self: &Rc<Self>, zones: Vec<(Uid, String)>) {
+        let range = KeyRange::single(DISTRIBUTION);
+        if zones.is_empty() {
+            return;
+        }
+        self.work_on(&range, |d| async move {
+            d.run(async |tr| {
+                let list = singletons::read_servers(tr).await?;
+                let is_listed = |id: &Uid| list.servers.iter().any(|(listed, _)| listed == id);
+                for (id, zone) in zones.iter().filter(|(id, _)| is_listed(id)) {
+                    tr.set(zone_key(*id), zone);
+                }
+                Ok(())
+            })
+            .await
+        });
+    }
+
+    /// Removes the row of a maintenance that is over, unless it was changed meanwhile.
+    pub(super) fn end_maintenance(self: &Rc<Self>, over: Maintenance) {
+        self.work_on(&KeyRange::single(MAINTENANCE), |d| async move {
+            d.run(async |tr| {
+                let row = tr.get(MAINTENANCE, false).await?;
+                if row.is_some_and(|row| row == over.to_bytes()) {
+                    tr.clear(MAINTENANCE);
+                }
+                Ok(())
+            })
+            .await?;
+            probe!("distributor_ends_maintenance");
+            trace!("MaintenanceEnded", "zone" => over.zone);
+            Ok(())
+        });
+    }
+
     /// Removes a server that holds no data from the database.
     pub(super) fn remove(self: &Rc<Self>, id: Uid) {
         let key = server_list_key(id);
@@ -245,6 +282,7 @@ impl Distributor {
                     return Err(Error::operation_obsolete);
                 }
                 tr.clear(&key);
+                tr.clear(zone_key(id));
                 Ok(())
             })
             .await?;

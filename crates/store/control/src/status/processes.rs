@@ -2,7 +2,7 @@
 
 use super::asked::{Facts, LogServer, StorageServer, Vitals};
 use super::counters::{Sum, hz, rounded};
-use super::{latency, sick_disk};
+use super::{distribution, latency, sick_disk};
 use crate::cluster::Cluster;
 use crate::exclusion;
 use crate::recovery::NamedRole;
@@ -86,7 +86,7 @@ fn process(
         "messages": worker.disk.as_ref().map(disk_message).into_iter().collect::<Vec<_>>(),
         "roles": roles,
         "sick_disk": worker.disk.as_ref().map(sick_disk),
-        "under_maintenance": false,
+        "under_maintenance": distribution::is_under_maintenance(facts, &place.zone),
         "version": env!("CARGO_PKG_VERSION"),
     });
     if let Some(status) = known.and_then(|known| known.worker.as_ref()) {

@@ -1,11 +1,13 @@
 //! Facts about the data, from the system keyspace.
 
 use crate::cluster::Cluster;
-use crate::{exclusion, movement};
+use crate::{distribution, exclusion, movement};
 use plinth_core::codec::Codec;
 use plinth_core::config::DatabaseConfig;
+use plinth_core::distribution::Distribution;
 use plinth_core::system_keys::{CONFIG, DATABASE_LOCK};
 use plinth_core::{Error, Uid};
+use plinth_runtime::unix_time_ms;
 use std::collections::BTreeSet;
 
 pub struct Replicas {
@@ -18,11 +20,19 @@ pub struct Replicas {
     /// Who has locked the database.
     pub lock: Option<Uid>,
     pub excluded: Vec<exclusion::Target>,
+    pub distribution: Distribution,
 }
 
 impl Replicas {
     pub fn is_full(&self) -> bool {
         self.least >= self.wanted
+    }
+
+    /// False: operators have said that nothing is copied, or that the servers of a zone are waited for.
+    fn heals(&self) -> bool {
+        let said = &self.distribution;
+        let waits = said.no_healing || said.maintained(unix_time_ms()).is_some();
+        !said.is_off() && !waits
     }
 
     /// FoundationDB's name of the state, and what it means.
@@ -31,6 +41,10 @@ impl Replicas {
             Replicas { least: 0, .. } => (
                 "missing_data",
                 "of some data no process that is there has a copy",
+            ),
+            replicas if !replicas.is_full() && !replicas.heals() => (
+                "healing",
+                "copies of some data are missing, and none are made: data distribution is off or waits for servers",
             ),
             replicas if !replicas.is_full() => ("healing", "copies of some data are being made"),
             Replicas { moving: 0, .. } => ("healthy", ""),
@@ -43,7 +57,7 @@ impl Replicas {
 }
 
 pub async fn count_replicas(cluster: &Cluster) -> plinth_core::Result<Replicas> {
-    let (config, shards, lock, excluded) = movement::run(&cluster.database, async |tr| {
+    let read = movement::run(&cluster.database, async |tr| {
         let config = tr.get(CONFIG, false).await?.ok_or(Error::file_corrupt)?;
         let config = DatabaseConfig::from_bytes(config).ok_or(Error::file_corrupt)?;
         let lock = tr.get(DATABASE_LOCK, false).await?;
@@ -52,9 +66,10 @@ pub async fn count_replicas(cluster: &Cluster) -> plinth_core::Result<Replicas> 
             movement::read_shards(tr).await?,
             lock,
             exclusion::read(tr).await?,
+            distribution::read_in(tr).await?,
         ))
-    })
-    .await?;
+    });
+    let (config, shards, lock, excluded, distribution) = read.await?;
     let hosted: BTreeSet<Uid> = cluster.context.workers.with(|workers| {
         let storage = workers.values().flat_map(|worker| &worker.storage);
         storage.map(|(id, _)| *id).collect()
@@ -72,5 +87,6 @@ pub async fn count_replicas(cluster: &Cluster) -> plinth_core::Result<Replicas> 
         least: left.min().unwrap_or(0),
         lock: lock.map(|id| Uid::from_bytes(&id).unwrap_or(Uid(0))),
         excluded,
+        distribution,
     })
 }

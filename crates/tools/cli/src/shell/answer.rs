@@ -156,10 +156,11 @@ impl Answer {
             Answer::Changed(key, Some(value)) => format!("changed: {}", pair(key, value)),
             Answer::Changed(key, None) => format!("changed: `{}' was removed", printable(key)),
             Answer::Roles(roles) => {
-                let lines = roles
-                    .iter()
-                    .map(|(role, address, id)| format!("  {role:<14} {address:<22} {id}"));
-                lines.collect::<Vec<_>>().join("\n")
+                let line = |(role, address, id): &(&str, String, String)| {
+                    let line = format!("  {role:<14} {address:<22} {id}");
+                    line.trim_end().to_string()
+                };
+                roles.iter().map(line).collect::<Vec<_>>().join("\n")
             }
             Answer::Status { document, summary } => {
                 summary.clone().unwrap_or_else(|| format!("{document:#}"))

@@ -1,7 +1,7 @@
 //! What Tab completes: names of statements, and the words that may come next in each. Pure; the names that only the
 //! cluster knows are in [`Known`].
 
-use super::{help, options, throttle};
+use super::{distribution, help, options, throttle};
 use plinth_core::key::printable;
 use plinth_protocol::control::ProcessClass;
 use plinth_runtime::knobs::Knobs;
@@ -11,6 +11,8 @@ use plinth_runtime::knobs::Knobs;
 pub struct Known {
     /// Addresses of processes.
     pub addresses: Vec<String>,
+    /// Zones of processes.
+    pub zones: Vec<String>,
     /// What is excluded.
     pub excluded: Vec<String>,
     /// Names of tenants, as one writes them.
@@ -108,6 +110,10 @@ pub fn next(words: &[String], known: &Known) -> Vec<String> {
         ["writemode"] | ["option"] => owned(&["on", "off"]),
         ["option", "on" | "off"] => options::names().map(String::from).collect(),
         ["configure", ref given @ ..] => configuration(given),
+        ["maintenance", "on"] => known.zones.clone(),
+        [name @ ("datadistribution" | "maintenance"), ref given @ ..] => {
+            owned(distribution::next(name, given))
+        }
         ["throttle", ref given @ ..] => owned(throttle::next(given)),
         ["tenant"] => owned(&["create", "delete", "get", "list", "rename", "use"]),
         ["tenant", "delete" | "get" | "rename" | "use"]
@@ -121,6 +127,10 @@ pub fn next(words: &[String], known: &Known) -> Vec<String> {
         ["include", ref given @ ..] => others(&known.excluded, given),
         ["setclass"] => addresses.clone(),
         ["setclass", _] => [owned(&ProcessClass::NAMES), owned(&["default"])].concat(),
+        ["kill"] => [owned(&["all", "list"]), addresses.clone()].concat(),
+        ["kill", "all" | "list", ..] => Vec::new(),
+        ["kill", ref given @ ..] => others(addresses, given),
+        ["fileconfigure"] => owned(&["new"]),
         ["getknob" | "setknob" | "clearknob"] => knobs().map(|(name, _)| name.into()).collect(),
         _ => Vec::new(),
     }
@@ -166,6 +176,7 @@ mod tests {
     fn known() -> Known {
         Known {
             addresses: owned(&["10.0.0.1:4500", "10.0.0.2:4500"]),
+            zones: owned(&["rack-1"]),
             excluded: owned(&["10.0.0.9"]),
             tenants: vec![written(b"web"), written(b"we; \"b\xff")],
         }
@@ -200,6 +211,12 @@ mod tests {
                 &["clients=all", "clients=reads", "clients=tokens"],
             ),
             ("throttle on ", "throttle on ", &["tag"]),
+            ("maintenance on ", "maintenance on ", &["rack-1"]),
+            (
+                "datadistribution disable ss",
+                "datadistribution disable ",
+                &["ssfailure"],
+            ),
             (
                 "throttle on tag web 1 2 ba",
                 "throttle on tag web 1 2 ",
@@ -223,6 +240,12 @@ mod tests {
                 "setclass 10.0.0.1:4500 ",
                 &["storage", "stateless"],
             ),
+            (
+                "kill 10.0.0.1:4500 ",
+                "kill 10.0.0.1:4500 ",
+                &["10.0.0.2:4500"],
+            ),
+            ("kill a", "kill ", &["all"]),
             ("clearknob moves_m", "clearknob ", &["moves_max"]),
             ("nonsense ", "nonsense ", &[]),
             ("get a b c ", "get a b c ", &[]),

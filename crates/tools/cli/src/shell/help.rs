@@ -19,6 +19,9 @@ const HELP: &[(&str, &str, &str)] = &[
         "let these servers be the coordinators, or with auto those that suit best; \
         without arguments, show who they are"),
     ("createtenant", "NAME", "create a tenant"),
+    ("datadistribution", "on|off|enable|disable [ssfailure|rebalance]",
+        "switch data distribution on or off, or the copying of what failed servers had, or the balancing of bytes; \
+        while it is off nothing heals"),
     ("defaulttenant", "", "leave the tenant: use the database itself"),
     ("deletetenant", "NAME", "delete a tenant, which must be empty"),
     ("exclude", "[force] [no_wait] [TARGET…]",
@@ -26,6 +29,8 @@ const HELP: &[(&str, &str, &str)] = &[
         or locality_zoneid:NAME (also machineid, processid, data_hall, dcid); \
         with force, also who is not there; without TARGET, list who is excluded"),
     ("exit", "", "leave"),
+    ("fileconfigure", "[new] FILE",
+        "as configure, with a file of JSON that has members of `configuration' in the status document"),
     ("get", "KEY", "show the value of a key"),
     ("getknob", "[NAME]", "show the value that the cluster has set for a knob, or its default; without NAME, of all"),
     ("getlocation", "KEY", "show the storage servers that hold a key"),
@@ -36,10 +41,15 @@ const HELP: &[(&str, &str, &str)] = &[
     ("getversion", "", "show the read version of the transaction, or the newest one"),
     ("help", "[STATEMENT|escaping|options]", "explain a statement, escapes in keys, or options of transactions"),
     ("include", "all|TARGET…", "take back what `exclude' did"),
-    ("kill", "[ID]", "end a role, as a crash would; without ID, list those that can be ended"),
+    ("kill", "[list|all|IP:PORT…|ID…]",
+        "end processes by their addresses, or all, for those who started them to start them again; or a role by the \
+        begin of its id, as a crash would; without arguments, list them"),
     ("listtenants", "", "list the tenants"),
     ("listtrusted", "", "list the keys whose tokens count, and what clients may do without a token"),
     ("lock", "", "let only transactions that know of the lock read and write"),
+    ("maintenance", "[on ZONE SECONDS|off]",
+        "wait for the servers of a zone while they are gone, for so long, instead of copying what they had; ends \
+        when a storage server of another zone fails; without arguments, show which zone"),
     ("option", "[on|off OPTION [NUMBER]]",
         "set an option of all transactions from now on; without arguments, show which are on"),
     ("renametenant", "OLD NEW", "give a tenant another name; its data stays as it is"),

@@ -13,6 +13,7 @@ use plinth_protocol::control::GetWorkers;
 use plinth_rpc::Transport;
 use plinth_runtime::Duration;
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
@@ -49,9 +50,9 @@ impl Looker {
         let (transport, coordinators) = (transport.clone(), coordinators.clone());
         let database = connection.database.clone();
         let look = async move {
-            let addresses = addresses(&transport, &coordinators);
-            if let Some(Some(found)) = plinth_runtime::timeout(LOOK_LIMIT, addresses).await {
-                update(&known, |known| known.addresses = found);
+            let processes = processes(&transport, &coordinators);
+            if let Some(Some(found)) = plinth_runtime::timeout(LOOK_LIMIT, processes).await {
+                update(&known, |known| (known.addresses, known.zones) = found);
             }
             let names = plinth_runtime::timeout(LOOK_LIMIT, names(&database)).await;
             if let Some(Ok((excluded, tenants))) = names {
@@ -69,13 +70,19 @@ fn update(known: &Mutex<Known>, change: impl FnOnce(&mut Known)) {
     change(&mut known.lock().unwrap_or_else(|error| error.into_inner()));
 }
 
-async fn addresses(transport: &Transport, coordinators: &Coordinators) -> Option<Vec<String>> {
+/// Addresses and zones.
+async fn processes(
+    transport: &Transport,
+    coordinators: &Coordinators,
+) -> Option<(Vec<String>, Vec<String>)> {
     let leader = election::current_leader(transport, coordinators).await?;
     let endpoint = leader.controller.endpoint::<GetWorkers>();
     let workers = transport.call(&endpoint, GetWorkers {}).await.ok()?.workers;
-    let mut addresses: Vec<_> = workers.iter().map(|w| w.worker.address).collect();
-    addresses.sort();
-    Some(addresses.iter().map(ToString::to_string).collect())
+    let addresses: BTreeSet<_> = workers.iter().map(|w| w.worker.address).collect();
+    let zones: BTreeSet<_> = workers.iter().map(|w| &w.locality.zone).collect();
+    let zones = zones.into_iter().map(|zone| written(zone.as_bytes()));
+    let addresses = addresses.iter().map(ToString::to_string);
+    Some((addresses.collect(), zones.collect()))
 }
 
 /// What is excluded, and the first tenants. One attempt.

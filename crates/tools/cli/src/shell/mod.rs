@@ -9,8 +9,11 @@
 
 pub mod answer;
 pub mod complete;
+mod distribution;
 mod editor;
+mod fileconfigure;
 mod help;
+mod kill;
 mod known;
 mod manage;
 mod operate;

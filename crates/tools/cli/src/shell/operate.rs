@@ -7,7 +7,7 @@ use crate::{Outcome, progress};
 use plinth_bench::report::grouped;
 use plinth_control::consistency::{Compared, Comparison};
 use plinth_control::exclusion::Target;
-use plinth_control::{coordinators, exclusion, management};
+use plinth_control::{coordinators, distribution, exclusion, management};
 use plinth_core::Uid;
 use plinth_protocol::control::{
     ChangeCoordinators, ClusterInfo, GetClusterInfo, RegisterWorker, ServersChanged,
@@ -137,6 +137,11 @@ impl Session {
                     .apply(database, &self.connection.workers().await?)
                     .await?
             }
+            Management::Distribute(distributing) => {
+                distributing
+                    .apply(database, &self.connection.workers().await?)
+                    .await?
+            }
             Management::Throttle(throttling) => throttling.apply(database).await?,
             Management::Coordinators(wanted) => self.change_coordinators(wanted).await?.into(),
             Management::Unlock(id) => {
@@ -219,6 +224,11 @@ impl Session {
                 };
             }
             if needed != shown {
+                if shown.is_empty() && distribution::read(database).await?.is_off() {
+                    eprintln!(
+                        "data distribution is off, so that no data leaves; `datadistribution on' switches it on"
+                    );
+                }
                 let list: Vec<String> = needed.iter().map(SocketAddr::to_string).collect();
                 eprintln!("waiting for data to leave {}", list.join(", "));
                 shown = needed;

@@ -12,9 +12,6 @@ use plinth_client::{Database, RangeOptions, Transaction, TransactionOption};
 use plinth_control::management;
 use plinth_core::key::{SYSTEM_BEGIN, prefix_end, printable};
 use plinth_core::{DatabaseConfig, Error, Key, KeySelector, Result, Value};
-use plinth_protocol::control::{ClusterInfo, KillRole, WORKER};
-use plinth_protocol::role::Role;
-use plinth_rpc::Interface;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either};
 use plinth_server::{NotCreated, create_database};
@@ -166,10 +163,7 @@ impl Session {
             }
             Statement::ConfigureNew(config) => self.configure_new(config).await,
             Statement::Manage(management) => self.manage(management).await,
-            Statement::Kill(None) => Ok(Answer::Roles(
-                self.roles().await?.iter().map(describe).collect(),
-            )),
-            Statement::Kill(Some(id)) => self.kill(&id).await,
+            Statement::Kill(kill) => kill.execute(&self.connection).await,
             Statement::Help(of) => help::help(of.as_deref()).map(Answer::Text),
             Statement::Exit => Ok(Answer::Nothing),
         }
@@ -386,74 +380,6 @@ impl Session {
             )),
         }
     }
-
-    /// The roles that can be killed: those whose ids the controller lists.
-    async fn roles(&self) -> Outcome<Vec<(Role, Interface)>> {
-        Ok(list_roles(&self.cluster_info().await?))
-    }
-
-    async fn kill(&self, id: &str) -> Outcome<Answer> {
-        let roles = self.roles().await?;
-        let mut named = roles
-            .iter()
-            .filter(|(_, role)| role.id.to_string().starts_with(id));
-        let (name, role) = match (named.next(), named.next()) {
-            (Some(one), None) => one,
-            (None, _) => {
-                return Err(format!(
-                    "no role has an id that begins with `{id}'; `kill' lists them"
-                ));
-            }
-            _ => {
-                return Err(format!(
-                    "several roles have ids that begin with `{id}'; give more of it"
-                ));
-            }
-        };
-        let worker = Interface::new(role.address, WORKER);
-        let call = self
-            .connection
-            .transport
-            .call(&worker.endpoint::<KillRole>(), KillRole { id: role.id });
-        match plinth_runtime::timeout(self.connection.timeout, call).await {
-            Some(Ok(())) => Ok(Answer::Text(format!(
-                "Killed the {name} at {}",
-                role.address
-            ))),
-            Some(Err(error)) => Err(format!(
-                "cannot kill the {name} at {}: {error}",
-                role.address
-            )),
-            None => Err(format!("the worker at {} does not answer", role.address)),
-        }
-    }
-}
-
-fn list_roles(info: &ClusterInfo) -> Vec<(Role, Interface)> {
-    let mut roles: Vec<(Role, Interface)> = Vec::new();
-    roles.extend(
-        info.client
-            .commit_proxies
-            .iter()
-            .map(|role| (Role::CommitProxy, *role)),
-    );
-    roles.extend(
-        info.client
-            .grv_proxies
-            .iter()
-            .map(|role| (Role::GrvProxy, *role)),
-    );
-    roles.extend(
-        info.log_system
-            .current()
-            .iter()
-            .flat_map(|g| g.logs.iter().map(|role| (Role::Log, *role))),
-    );
-    roles
-}
-
-fn describe((name, role): &(Role, Interface)) -> (&'static str, String, String) {
-    (name.name(), role.address.to_string(), role.id.to_string())
 }
 
 fn no_transaction() -> String {

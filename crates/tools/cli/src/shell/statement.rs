@@ -3,7 +3,10 @@
 //! A word may be in double quotes, wholly or in part. `\xNN`, `\\`, `\"`, `\t`, `\n`, `\r`, `\0`, `\;` and `\ ` (a
 //! blank) are escapes everywhere.
 
+use super::distribution::{self, Distributing};
+use super::fileconfigure;
 use super::help::{self, unknown};
+use super::kill::Kill;
 use super::options::{self, Chosen};
 use super::settings::{self, Setting};
 use super::throttle::{self, Throttling};
@@ -14,6 +17,7 @@ use plinth_coordination::cluster_file::parse_address;
 use plinth_core::{DatabaseConfig, EngineKind, Key, Uid, Value};
 use plinth_runtime::Duration;
 use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
 
 /// Limit of rows of a range if the user names none.
 const ROWS_DEFAULT: i32 = 25;
@@ -46,8 +50,7 @@ pub enum Statement {
     ConfigureNew(DatabaseConfig),
     Watch(Key),
     Manage(Management),
-    /// `None`: list the roles that can be killed.
-    Kill(Option<String>),
+    Kill(Kill),
     Help(Option<String>),
     Exit,
 }
@@ -78,6 +81,7 @@ pub enum Management {
     Unlock(Uid),
     Setting(Setting),
     Throttle(Throttling),
+    Distribute(Distributing),
     /// `None`: the cluster chooses the best.
     /// With whether `:tls` was said behind each.
     Coordinators(Option<Vec<(SocketAddr, bool)>>),
@@ -216,9 +220,9 @@ fn parse(words: &[Vec<u8>]) -> Result<Statement, String> {
         ("configure", 1..) if text(0) == "new" => {
             Statement::ConfigureNew(parse_configuration(&words.arguments[1..])?)
         }
+        ("fileconfigure", 1 | 2) => parse_file_configuration(&words)?,
         ("watch", 1) => Statement::Watch(bytes(0)),
-        ("kill", 0) => Statement::Kill(None),
-        ("kill", 1) => Statement::Kill(Some(text(0))),
+        ("kill", count) => Statement::Kill(Kill::parse((0..count).map(text).collect())),
         ("help", 0) => Statement::Help(None),
         ("help", 1) => Statement::Help(Some(text(0))),
         ("exit" | "quit", 0) => Statement::Exit,
@@ -289,6 +293,10 @@ fn parse_management(words: &Words) -> Result<Management, String> {
             let id = Uid::parse(&text(0)).ok_or("unlock: an id has 32 hexadecimal digits")?;
             Management::Unlock(id)
         }
+        ("datadistribution" | "maintenance", _) => {
+            let distributing = distribution::parse(&words.name, arguments)?;
+            Management::Distribute(distributing.ok_or_else(usage)?)
+        }
         ("throttle", 1..) => Management::Throttle(throttle::parse(arguments)?.ok_or_else(usage)?),
         (
             "setclass" | "setknob" | "getknob" | "clearknob" | "trustkey" | "listtrusted"
@@ -355,9 +363,29 @@ fn parse_configuration(words: &[Vec<u8>]) -> Result<DatabaseConfig, String> {
     if change.clients.is_some() {
         return Err("configure: clients=… is for a database that exists; create it first".into());
     }
+    Ok(new_configuration(change))
+}
+
+/// The configuration of a new database.
+fn new_configuration(change: ConfigChange) -> DatabaseConfig {
     let config = change.apply(DatabaseConfig::default());
     let logs = change.logs.unwrap_or(config.replication);
-    Ok(DatabaseConfig { logs, ..config })
+    DatabaseConfig { logs, ..config }
+}
+
+/// The file is read when the statement is parsed, so that no statement runs if there is a mistake in it.
+fn parse_file_configuration(words: &Words) -> Result<Statement, String> {
+    let is_new = match words.arguments {
+        [_] => false,
+        [new, _] if new == b"new" => true,
+        _ => return Err(words.usage()),
+    };
+    let name = words.arguments.last().expect("there is one");
+    let change = fileconfigure::read(std::path::Path::new(std::ffi::OsStr::from_bytes(name)))?;
+    match is_new {
+        true => Ok(Statement::ConfigureNew(new_configuration(change))),
+        false => Ok(Statement::Manage(Management::Configure(change))),
+    }
 }
 
 fn parse_targets(words: &[Vec<u8>]) -> Result<Vec<Target>, String> {

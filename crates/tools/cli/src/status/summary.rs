@@ -139,6 +139,12 @@ fn cluster_rows(out: &mut String, document: &Value) {
     if !excluded.is_empty() {
         row(out, "Excluded", excluded.join(", "));
     }
+    if let Some(zone) = cluster["maintenance_zone"].as_str() {
+        let left = cluster["maintenance_seconds_remaining"].as_f64();
+        let left = grouped(left.unwrap_or(0.0));
+        let text = format!("zone {zone}, for {left} s: its servers are waited for");
+        row(out, "Maintenance", text);
+    }
     if cluster["clients"].is_object() {
         row(out, "Clients", cluster["clients"]["count"].to_string());
     }

@@ -1,11 +1,13 @@
 //! An operator at work: excludes and includes processes; changes numbers of roles, the engine, the coordinators,
-//! classes and knobs; locks the database and throttles the bank for a moment. All other workloads run meanwhile. A
+//! classes and knobs; puts zones under maintenance; locks the database, switches data distribution off and throttles
+//! the bank for a moment. All other workloads run meanwhile. A
 //! request may be refused, with a reason. The other workloads check that nothing else breaks.
 
 use super::{Boxed, Complaints, Day, Kind, Verdict, Workload, bank};
 use crate::cluster::Shape;
 use crate::protection::machine_at;
 use plinth_client::Database;
+use plinth_control::distribution::{self, Part};
 use plinth_control::exclusion::Target;
 use plinth_control::management::{self, ConfigChange};
 use plinth_control::ratekeeper::tags::{self, Manual};
@@ -79,7 +81,7 @@ impl Operator {
         if workers.is_empty() {
             return;
         }
-        let outcome = match below(11) {
+        let outcome = match below(12) {
             0 | 1 => {
                 let worker = &workers[below(workers.len() as u64) as usize];
                 let target = if chance(0.5) {
@@ -101,6 +103,7 @@ impl Operator {
             7 => throttle_or_not(database).await,
             8 => self.set_class(database, &workers).await,
             9 => set_knob(database).await,
+            10 => distribute_otherwise(database, &workers).await,
             _ => self.lock_for_a_moment(database).await,
         };
         match outcome {
@@ -284,6 +287,36 @@ async fn throttle_or_not(database: &Database) -> Result<(), String> {
     set.map(drop).map_err(explain)
 }
 
+/// Puts a zone under maintenance, ends that, or lets no data move for a moment.
+async fn distribute_otherwise(
+    database: &Database,
+    workers: &[RegisterWorker],
+) -> Result<(), String> {
+    match below(4) {
+        0 | 1 => {
+            let zone = &workers[below(workers.len() as u64) as usize].locality.zone;
+            let seconds = range(1..30) as f64;
+            distribution::maintain(database, workers, zone, seconds).await
+        }
+        2 => distribution::end_maintenance(database).await,
+        _ => {
+            let part = [None, Some(Part::Healing), Some(Part::Balance)][below(3) as usize];
+            match part {
+                Some(part) => distribution::switch_part(database, part, false).await?,
+                None => distribution::switch(database, false).await?,
+            }
+            plinth_runtime::sleep(Duration::from_millis(range(1..5000))).await;
+            distribute_as_usual(database).await
+        }
+    }
+}
+
+async fn distribute_as_usual(database: &Database) -> Result<(), String> {
+    distribution::switch(database, true).await?;
+    distribution::switch_part(database, Part::Healing, true).await?;
+    distribution::switch_part(database, Part::Balance, true).await
+}
+
 /// Sets a random knob to another legal value, or to its default.
 async fn set_knob(database: &Database) -> Result<(), String> {
     let mut drawn = Knobs::default();
@@ -330,6 +363,10 @@ impl Workload for Operator {
             while !day.is_over() {
                 self.change(&database).await;
                 plinth_runtime::sleep(Duration::from_millis(range(PAUSE_MS))).await;
+            }
+            if let Err(refusal) = distribute_as_usual(&database).await {
+                self.complaints
+                    .add(format!("data distribution stays off: {refusal}"));
             }
             if let Err(refusal) = self.include_all(&database).await {
                 self.complaints
