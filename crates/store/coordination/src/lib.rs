@@ -18,7 +18,7 @@ pub mod knobs;
 mod look;
 mod register;
 
-pub use cluster_file::ClusterFile;
+pub use cluster_file::{ClusterFile, places};
 pub use coordinated_state::CoordinatedState;
 pub use coordinators::Coordinators;
 pub use look::{Look, look_at};

@@ -5,7 +5,7 @@ use crate::last_moment::LastMoments;
 use crate::protection::Lost;
 use crate::scenario::{Scenario, Service};
 use plinth_client::Database;
-use plinth_coordination::{ClusterFile, Coordinators, election, key_file};
+use plinth_coordination::{ClusterFile, Coordinators, election, key_file, places};
 use plinth_core::config::FaultDomain;
 use plinth_core::{DatabaseConfig, EngineKind};
 use plinth_identity::Identity;
@@ -176,7 +176,7 @@ impl Shape {
         ClusterFile {
             description: "sim".into(),
             id: format!("s{}", self.seed),
-            coordinators: coordinators.collect(),
+            coordinators: places(coordinators),
             keys: None,
             is_tls: false,
             certificates: None,
@@ -278,7 +278,7 @@ impl Databases {
 
 /// Starts the machines with their workers. Returns the machines.
 pub fn start(simulation: &Simulation, shape: &Shape) -> Vec<MachineId> {
-    shape.sets.add(shape.cluster_file().coordinators);
+    shape.sets.add(shape.cluster_file().addresses());
     let mut machines = Vec::new();
     for machine in 0..shape.machines {
         let id = simulation.add_machine(Locality::default());
