@@ -30,7 +30,7 @@ pub async fn public_address(
                 None => not_here(name, &found, listen),
             },
             Some(Err(error)) => format!("the name {name} is not resolved yet ({error})"),
-            None => format!("the name {name} is not resolved: the resolver does not answer"),
+            None => format!("the name {name} is not resolved yet (the resolver does not answer)"),
         };
         probe!("server_waits_for_its_name");
         if why != told {
