@@ -80,7 +80,7 @@ pub async fn wait_failure(transport: &Transport, interface: Interface) -> Gone {
         match transport.call(&endpoint, WaitFailure {}).await {
             Err(Error::broken_promise) => return Gone::Ended,
             // The kernel of a stopped process accepts connections, but nothing answers on them.
-            Err(_) if transport.is_unreachable(interface.address) => {
+            Err(_) if transport.is_unreachable(&interface.address.into()) => {
                 probe!("rpc_silence_detected");
                 return Gone::Silent;
             }

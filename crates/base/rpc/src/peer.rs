@@ -7,6 +7,7 @@ use crate::frame::{self, Check};
 use crate::knobs::{
     CONNECT_TIMEOUT_MS, FAILURE_DETECTION_MS, RPC_PING_INTERVAL_MS, RPC_PING_TIMEOUT_MS,
 };
+use crate::place::Place;
 use crate::seals::Checks;
 use crate::silence::{Pulse, Silence};
 use bytes::Bytes;
@@ -17,15 +18,18 @@ use plinth_identity::greeting::{Outcome, Refusal};
 use plinth_identity::seal::{Checker, Sealer};
 use plinth_runtime::serve::Inbox;
 use plinth_runtime::sync::{Notify, OneshotReceiver, OneshotSender, Watch, oneshot};
-use plinth_runtime::{Duration, Instant, Task, net, probe, trace_warn};
+use plinth_runtime::{Duration, Instant, Task, net, planted, probe, trace, trace_warn};
 use std::cell::{Cell, RefCell};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 /// Wait before a connection attempt that follows a failed one; doubled up to the second value.
 const RECONNECT_MIN: Duration = Duration::from_millis(20);
 const RECONNECT_MAX: Duration = Duration::from_millis(500);
+
+/// A resolver asks one name server after the other, for seconds each.
+const RESOLVE_LIMIT: Duration = Duration::from_secs(20);
 
 /// Connections in a row that are cut in the TLS handshake, after which the other side counts as one that does not
 /// speak TLS. A process that is being stopped cuts those in its backlog, and the next attempt finds nobody.
@@ -35,7 +39,15 @@ const CUTS_TOLD: u32 = 10;
 const PINGS_A_LIMIT: u32 = 5;
 
 pub(crate) struct Peer {
-    address: SocketAddr,
+    place: Place,
+    /// Where the latest connection was sought; `None` if the name was never resolved.
+    address: Cell<Option<SocketAddr>>,
+    /// The name has not been resolved since it was looked up last.
+    is_unresolved: Cell<bool>,
+    /// Counts connections that were of no use: a name may have several addresses, which take turns.
+    turns: Cell<usize>,
+    /// The process at the other end of the connection does not serve what is asked of this name.
+    is_mistaken: Cell<bool>,
     credentials: Credentials,
     sending: RefCell<Rc<Sending>>,
     pending: RefCell<HashMap<u64, OneshotSender<Result<Bytes>>>>,
@@ -68,13 +80,17 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub fn new(
-        address: SocketAddr,
+        place: Place,
         credentials: Credentials,
         reachability: Rc<Notify>,
         denials: Watch<u64>,
     ) -> Rc<Self> {
         let peer = Rc::new(Peer {
-            address,
+            address: Cell::new(place.address()),
+            place,
+            is_unresolved: Cell::new(false),
+            turns: Cell::new(0),
+            is_mistaken: Cell::new(false),
             credentials,
             sending: RefCell::new(Rc::new(Sending::new())),
             pending: RefCell::default(),
@@ -127,6 +143,14 @@ impl Peer {
         let short =
             |check: Check, out: &mut Output| frame::encode_as(check, out, token, id, |_| ());
         let _ = self.sending.borrow().push(short);
+    }
+
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address.get()
+    }
+
+    pub fn is_unresolved(&self) -> bool {
+        self.is_unresolved.get()
     }
 
     /// Why the latest greeting has failed, as far as is known.
@@ -202,24 +226,25 @@ impl Peer {
             self.wanted.notified().await;
         }
         plinth_runtime::sleep(*backoff).await;
-        let connecting = plinth_runtime::timeout(
-            Duration::from_millis(CONNECT_TIMEOUT_MS.get()),
-            net::connect(self.address),
-        );
-        match connecting.await {
-            Some(Ok(halves)) => {
+        match self.connect().await {
+            Some(Ok((address, halves))) => {
                 self.refusals.set(0);
                 self.connected.set(true);
                 self.last_heard.set(plinth_runtime::now());
-                match self.greet(halves).await {
+                match self.greet(address, halves).await {
                     Some(Ok((inbox, writer, checks))) => {
-                        *backoff = RECONNECT_MIN;
+                        let before = std::mem::replace(backoff, RECONNECT_MIN);
                         self.forget_failures();
-                        self.talk(inbox, writer, checks).await;
+                        self.talk(address, inbox, writer, checks).await;
+                        if self.is_mistaken.take() {
+                            *backoff = (before * 2).clamp(RECONNECT_MIN, RECONNECT_MAX);
+                            self.turns.set(self.turns.get() + 1);
+                        }
                         self.fail(Error::request_maybe_delivered);
                     }
                     refused => {
                         *backoff = (*backoff * 2).clamp(RECONNECT_MIN, RECONNECT_MAX);
+                        self.turns.set(self.turns.get() + 1);
                         if let Some(Err(failure)) = refused {
                             self.note_ungreeted(failure);
                         }
@@ -232,9 +257,11 @@ impl Peer {
                     matches!(&failed, Some(Err(e)) if e.kind() == ErrorKind::ConnectionRefused);
                 self.refusals
                     .set(if refused { self.refusals.get() + 1 } else { 0 });
-                if failed.is_none() {
+                // Nobody knows which process it is that does not answer, while its name is not resolved.
+                if failed.is_none() && !self.is_unresolved.get() {
                     self.set_reachable(false);
                 }
+                self.turns.set(self.turns.get() + 1);
                 self.forget_failures(); // another process may come
                 *backoff = (*backoff * 2).clamp(RECONNECT_MIN, RECONNECT_MAX);
                 self.fail(Error::connection_failed);
@@ -242,14 +269,56 @@ impl Peer {
         }
     }
 
+    /// Connects to the address, or to one of those that the name has now. `None` if there is no answer in time.
+    async fn connect(&self) -> Option<io::Result<(SocketAddr, (net::Reader, net::Writer))>> {
+        let found = match &self.place {
+            Place::At(address) => Ok(*address),
+            Place::Named(host, port) => {
+                plinth_runtime::timeout(RESOLVE_LIMIT, self.resolve(host, *port)).await?
+            }
+        };
+        let address = match found {
+            Ok(address) => address,
+            Err(error) => return Some(Err(error)),
+        };
+        let limit = Duration::from_millis(CONNECT_TIMEOUT_MS.get());
+        let connected = plinth_runtime::timeout(limit, net::connect(address)).await?;
+        Some(connected.map(|halves| (address, halves)))
+    }
+
+    async fn resolve(&self, host: &str, port: u16) -> io::Result<SocketAddr> {
+        let before = self.address.get();
+        if let Some(before) = before
+            && planted!(
+                "name_is_resolved_once",
+                "a process whose name stands for another address by now is sought at the former one"
+            )
+        {
+            return Ok(before);
+        }
+        self.is_unresolved.set(true);
+        let found = net::resolve(host, port).await?;
+        self.is_unresolved.set(false);
+        let address = found[self.turns.get() % found.len()];
+        if before != Some(address) {
+            trace!("NameResolved", "name" => self.place, "address" => address);
+            self.address.set(Some(address));
+        }
+        if before.is_some_and(|before| before != address) {
+            probe!("rpc_name_has_another_address");
+        }
+        Ok(address)
+    }
+
     /// Greets on a new connection. Returns its halves and what checks the seals of what comes, if there are seals;
     /// `None` if the connection breaks. Requests that were sent meanwhile are sealed, too.
     async fn greet(
         &self,
+        address: SocketAddr,
         halves: (net::Reader, net::Writer),
     ) -> Option<std::result::Result<(Inbox, net::Writer, Option<Checks>), Failure>> {
         let limit = Duration::from_millis(CONNECT_TIMEOUT_MS.get());
-        let opened = certified::open(halves, self.address, &self.credentials, limit).await;
+        let opened = certified::open(halves, address, &self.credentials, limit).await;
         let Opened {
             reader,
             mut writer,
@@ -298,7 +367,7 @@ impl Peer {
         let is_refusal = matches!(failure, Failure::Refused(_)) || self.cuts.get() >= CUTS_TOLD;
         let why = failure.why();
         if self.ungreeted().as_ref() != Some(&why) {
-            trace_warn!("GreetingFailed", "peer" => self.address, "why" => why);
+            trace_warn!("GreetingFailed", "peer" => self.place, "why" => why);
         }
         if is_refusal {
             self.ungreeted.replace(Some(why));
@@ -314,14 +383,24 @@ impl Peer {
         self.cuts.set(0);
     }
 
-    async fn talk(&self, inbox: Inbox, writer: net::Writer, checks: Option<Checks>) {
+    async fn talk(
+        &self,
+        address: SocketAddr,
+        inbox: Inbox,
+        writer: net::Writer,
+        checks: Option<Checks>,
+    ) {
         let (sending, checks) = (self.sending.borrow().clone(), RefCell::new(checks));
         // A large frame on its way is as good as an answered ping.
         let heard = || self.last_heard.set(plinth_runtime::now());
         let on_frame = |frame| self.on_frame(frame);
-        let reading = connection::read_frames(inbox, &checks, self.address, heard, on_frame);
+        let reading = connection::read_frames(inbox, &checks, address, heard, on_frame);
         let writing = sending.drain(writer, heard);
-        plinth_runtime::race(plinth_runtime::race(reading, writing), self.watch_silence()).await;
+        plinth_runtime::race(
+            plinth_runtime::race(reading, writing),
+            self.watch_silence(address),
+        )
+        .await;
     }
 
     /// Delivers a reply and returns its size in bytes; `None` if the frame is not a reply.
@@ -332,6 +411,7 @@ impl Peer {
         }
         let bytes = frame.payload.len();
         let reply = frame::split_reply(frame.payload)?;
+        let is_mistaken = self.place.is_named() && matches!(reply, Err(Error::broken_promise));
         let is_denied = matches!(reply, Err(Error::permission_denied));
         if is_denied || self.is_denied.get() {
             self.note_denied(is_denied);
@@ -339,6 +419,11 @@ impl Peer {
         let waiting = self.pending.borrow_mut().remove(&frame.request_id);
         if let Some(waiting) = waiting {
             let _ = waiting.send(reply); // fails if the caller has gone; the reply is not needed then
+        }
+        if is_mistaken {
+            probe!("rpc_name_of_another_process");
+            self.is_mistaken.set(true);
+            return None; // the name is resolved anew
         }
         Some(bytes)
     }
@@ -356,9 +441,9 @@ impl Peer {
 
     /// Returns when the peer owes an answer, has been silent for too long, pings included, and does not answer past
     /// its loop that it is busy.
-    async fn watch_silence(&self) {
+    async fn watch_silence(&self, address: SocketAddr) {
         let mut silence = Silence::default();
-        let mut pulse = Pulse::new(self.address);
+        let mut pulse = Pulse::new(address);
         let mut patience = self.patience();
         // The first ping since the peer was heard.
         let mut asked: Option<Instant> = None;

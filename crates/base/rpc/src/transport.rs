@@ -8,6 +8,7 @@ use crate::credentials::Credentials;
 use crate::endpoint::{self, Endpoint};
 use crate::frame::TooLarge;
 use crate::peer::Peer;
+use crate::place::Place;
 use bytes::Bytes;
 use plinth_core::codec::Codec;
 use plinth_core::hash::HashMap;
@@ -22,7 +23,7 @@ use plinth_runtime::sync::{
 };
 use plinth_runtime::{Duration, Instant, TaskGroup, net, trace, trace_warn};
 use std::any::Any;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt::Display;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -45,9 +46,10 @@ const PEERS_FEW: usize = 64;
 
 pub(crate) struct Inner {
     address: Option<SocketAddr>,
+    name: OnceCell<Place>,
     shared: Shared,
     handlers: RefCell<HashMap<u64, Handler>>,
-    peers: RefCell<HashMap<SocketAddr, Rc<Peer>>>,
+    peers: RefCell<HashMap<Place, Rc<Peer>>>,
     latencies: Latencies,
     reachability: Rc<Notify>,
     denials: Watch<u64>,
@@ -73,19 +75,19 @@ impl Inner {
             .get(&token)
             .map(|handler| handler.remote.clone())
     }
-    fn peer(&self, address: SocketAddr) -> Rc<Peer> {
-        if let Some(peer) = self.peers.borrow().get(&address) {
+    fn peer(&self, place: &Place) -> Rc<Peer> {
+        if let Some(peer) = self.peers.borrow().get(place) {
             return peer.clone();
         }
         self.forget_peers();
         let (reachability, denials) = (self.reachability.clone(), self.denials.clone());
         let peer = Peer::new(
-            address,
+            place.clone(),
             self.shared.credentials.clone(),
             reachability,
             denials,
         );
-        self.peers.borrow_mut().insert(address, peer.clone());
+        self.peers.borrow_mut().insert(place.clone(), peer.clone());
         peer
     }
 
@@ -189,6 +191,7 @@ impl Transport {
         };
         Rc::new_cyclic(|inner| Inner {
             address,
+            name: OnceCell::new(),
             shared: Shared {
                 credentials,
                 audit: Rc::new(Audit::new()),
@@ -212,6 +215,26 @@ impl Transport {
     /// Where others reach this worker; `None` for a client.
     pub fn address(&self) -> Option<SocketAddr> {
         self.inner.address
+    }
+
+    /// Gives the worker a name of its own, once.
+    pub fn set_name(&self, name: Place) {
+        assert!(name.is_named(), "{name} is no name");
+        let is_first = self.inner.name.set(name).is_ok();
+        assert!(is_first, "a worker has one name");
+    }
+
+    /// The name by which others may know this worker.
+    pub fn name(&self) -> Option<Place> {
+        self.inner.name.get().cloned()
+    }
+
+    /// True if a place is this worker.
+    pub fn is_at(&self, place: &Place) -> bool {
+        match place {
+            Place::At(address) => Some(*address) == self.inner.address,
+            Place::Named(..) => self.inner.name.get() == Some(place),
+        }
     }
 
     /// Serves `R` at role `id` with a function that may answer at once or keep the responder. It runs inside the
@@ -293,32 +316,40 @@ impl Transport {
     /// How many of the latest attempts to connect to `address` were refused, because no process listens there.
     pub fn refusals(&self, address: SocketAddr) -> u32 {
         let peers = self.inner.peers.borrow();
-        peers.get(&address).map_or(0, |peer| peer.refusals())
+        peers
+            .get(&Place::At(address))
+            .map_or(0, |peer| peer.refusals())
     }
 
-    /// Why the latest greeting at `address` has failed, as far as is known; `None` if it has not. Also what is no
+    /// Why the latest greeting at `place` has failed, as far as is known; `None` if it has not. Also what is no
     /// refusal is told: the connection was cut, or there was no answer.
-    pub fn ungreeted(&self, address: SocketAddr) -> Option<Refusal> {
+    pub fn ungreeted(&self, place: &Place) -> Option<Refusal> {
         let peers = self.inner.peers.borrow();
-        peers.get(&address)?.ungreeted()
+        peers.get(place)?.ungreeted()
     }
 
-    /// True if the process at `address` lets us do nothing: it has refused our greeting, or the latest request that it
+    /// True if the name of `place` has not been resolved since it was looked up last.
+    pub fn is_unresolved(&self, place: &Place) -> bool {
+        let peers = self.inner.peers.borrow();
+        peers.get(place).is_some_and(|peer| peer.is_unresolved())
+    }
+
+    /// True if the process at `place` lets us do nothing: it has refused our greeting, or the latest request that it
     /// has answered.
-    pub fn is_denied(&self, address: SocketAddr) -> bool {
+    pub fn is_denied(&self, place: &Place) -> bool {
         let peers = self.inner.peers.borrow();
-        peers.get(&address).is_some_and(|peer| peer.is_denied())
+        peers.get(place).is_some_and(|peer| peer.is_denied())
     }
 
-    /// Changes whenever [`Transport::is_denied`] may have become true of an address.
+    /// Changes whenever [`Transport::is_denied`] may have become true of a place.
     pub fn denials(&self) -> &Watch<u64> {
         &self.inner.denials
     }
 
     /// True if the peer was silent for longer than the limit, or a connect timed out, and it has not been heard since.
-    pub(crate) fn is_unreachable(&self, address: SocketAddr) -> bool {
+    pub fn is_unreachable(&self, place: &Place) -> bool {
         let peers = self.inner.peers.borrow();
-        let peer = peers.get(&address);
+        let peer = peers.get(place);
         peer.is_some_and(|peer| peer.unreachable_since().is_some())
     }
 
@@ -329,8 +360,9 @@ impl Transport {
         let recent = peers
             .iter()
             .filter(|(_, peer)| is_recently_unreachable(peer));
-        let mut list: Vec<SocketAddr> = recent.map(|(address, _)| *address).collect();
+        let mut list: Vec<SocketAddr> = recent.filter_map(|(_, peer)| peer.address()).collect();
         list.sort_unstable();
+        list.dedup();
         list
     }
 
@@ -342,7 +374,8 @@ impl Transport {
     /// Watches the process at `address`. While the result is held, the process is pinged often enough to detect within
     /// `failure_detection_ms` that it is gone.
     pub fn watch(&self, address: SocketAddr) -> Watching {
-        let peer = (Some(address) != self.inner.address).then(|| self.inner.peer(address));
+        let is_other = Some(address) != self.inner.address;
+        let peer = is_other.then(|| self.inner.peer(&address.into()));
         if let Some(peer) = &peer {
             peer.watch(true);
         }
@@ -355,15 +388,35 @@ impl Transport {
         if Some(endpoint.address) == self.inner.address {
             return Call(self.call_local(endpoint.token, request));
         }
-        let peer = self.inner.peer(endpoint.address);
-        match peer.send(endpoint.token, |out| request.put(out)) {
-            Ok((id, receiver)) => Call(Waiting::Remote { peer, id, receiver }),
+        Call(self.call_remote(&endpoint.address.into(), endpoint.token, request))
+    }
+
+    /// The same, at role `id` of the process at `place`. The role must be one that only the process with this name
+    /// serves: another one may be found at a name's former address.
+    pub fn call_at<R: Request>(&self, place: &Place, id: Uid, request: R) -> Call<R> {
+        let token = endpoint::token::<R>(id);
+        match place {
+            Place::At(address) => {
+                let address = *address;
+                self.call(&Endpoint { address, token }, request)
+            }
+            Place::Named(..) if self.inner.name.get() == Some(place) => {
+                Call(self.call_local(token, request))
+            }
+            Place::Named(..) => Call(self.call_remote(place, token, request)),
+        }
+    }
+
+    fn call_remote<R: Request>(&self, place: &Place, token: u64, request: R) -> Waiting<R> {
+        let peer = self.inner.peer(place);
+        match peer.send(token, |out| request.put(out)) {
+            Ok((id, receiver)) => Waiting::Remote { peer, id, receiver },
             Err(Refused::Message(TooLarge { bytes })) => {
                 trace_warn!("RequestTooLarge", "request" => R::NAME, "bytes" => bytes);
-                Call(Waiting::Failed(Error::serialization_failed))
+                Waiting::Failed(Error::serialization_failed)
             }
             // The request was certainly not sent.
-            Err(Refused::Full) => Call(Waiting::Failed(Error::connection_failed)),
+            Err(Refused::Full) => Waiting::Failed(Error::connection_failed),
         }
     }
 

@@ -236,7 +236,7 @@ fn who_is_told_to_use_tls_never_speaks_without() {
     beside(Credentials::none, unchanged, |done| async move {
         let node = Transport::client_with(place.opener("node"));
         assert_eq!(recruit(&node).await, Err(Error::connection_failed));
-        let Some(Refusal::Certificate(line)) = node.ungreeted(address()) else {
+        let Some(Refusal::Certificate(line)) = node.ungreeted(&address().into()) else {
             panic!("it says why");
         };
         assert!(line.contains("--tls-certificate-file"), "{line}");
@@ -251,8 +251,11 @@ fn who_is_told_to_use_tls_never_speaks_without() {
 async fn is_no_refusal(transport: &Transport, hint: &str) {
     let outcome = recruit(transport).await;
     assert_eq!(outcome, Err(Error::connection_failed));
-    assert!(!transport.is_denied(address()), "it has refused nobody");
-    let Some(Refusal::Certificate(line)) = transport.ungreeted(address()) else {
+    assert!(
+        !transport.is_denied(&address().into()),
+        "it has refused nobody"
+    );
+    let Some(Refusal::Certificate(line)) = transport.ungreeted(&address().into()) else {
         panic!("people hear what is known");
     };
     assert!(line.contains(hint), "{line}");
@@ -264,7 +267,7 @@ async fn is_no_refusal(transport: &Transport, hint: &str) {
     let done = timeout(Duration::from_secs(10), until_done).await;
     assert!(done.is_some(), "it answers again");
     assert_eq!(transport.denials().get(), 0);
-    assert_eq!(transport.ungreeted(address()), None);
+    assert_eq!(transport.ungreeted(&address().into()), None);
 }
 
 #[test]
@@ -304,19 +307,25 @@ fn who_cuts_every_handshake_does_not_speak_tls_until_nobody_is_there() {
     beside(Credentials::none, unchanged, |_| async move {
         let transport = Transport::client_with(place.opener("node"));
         for cuts in 1..=10 {
-            assert!(!transport.is_denied(address()), "after {cuts} attempts");
+            assert!(
+                !transport.is_denied(&address().into()),
+                "after {cuts} attempts"
+            );
             let outcome = recruit(&transport).await;
             assert_eq!(outcome, Err(Error::connection_failed));
         }
-        assert!(transport.is_denied(address()));
+        assert!(transport.is_denied(&address().into()));
         assert_eq!(transport.denials().get(), 1);
         let all = control().processes();
         let server = all.iter().find(|process| process.address == address());
         control().kill_process(server.expect("it runs").id, KillKind::Kill);
         let outcome = recruit(&transport).await;
         assert_eq!(outcome, Err(Error::connection_failed));
-        assert!(!transport.is_denied(address()), "another one may come");
-        assert_eq!(transport.ungreeted(address()), None);
+        assert!(
+            !transport.is_denied(&address().into()),
+            "another one may come"
+        );
+        assert_eq!(transport.ungreeted(&address().into()), None);
     });
 }
 
@@ -338,7 +347,7 @@ fn a_refused_opener_learns_why_and_its_request_was_certainly_not_sent() {
             let transport = Transport::client_with(foreign);
             let outcome = write(&transport, address(), 9).await;
             assert_eq!(outcome, Err(Error::connection_failed));
-            let Some(Refusal::Certificate(line)) = transport.ungreeted(address()) else {
+            let Some(Refusal::Certificate(line)) = transport.ungreeted(&address().into()) else {
                 panic!("it says why");
             };
             assert!(line.contains("compare the CA files"), "{line}");
@@ -358,7 +367,7 @@ fn a_connection_that_is_led_to_another_process_is_refused() {
             let app = Transport::client_with(place.opener("app"));
             let outcome = write(&app, between(), 1).await;
             assert_eq!(outcome, Err(Error::connection_failed));
-            let refusal = app.ungreeted(between());
+            let refusal = app.ungreeted(&between().into());
             assert!(
                 matches!(refusal, Some(Refusal::Misdirected { .. })),
                 "{refusal:?}"

@@ -250,7 +250,7 @@ fn without_keys_everybody_is_trusted() {
         assert_eq!(allowed(&Transport::client()).await, only_the_first(5));
         let strict = Transport::client_with(holder(Identity::Client));
         assert_eq!(allowed(&strict).await, [Err(Error::connection_failed); 5]);
-        let refusal = strict.ungreeted(address());
+        let refusal = strict.ungreeted(&address().into());
         assert!(matches!(refusal, Some(Refusal::PeerHasNoKeys(ids)) if ids.len() == 1));
         let tolerant = Transport::client_with(holder(Identity::Client).tolerating_strangers());
         assert_eq!(allowed(&tolerant).await, only_the_first(5));
@@ -266,7 +266,7 @@ fn keys_of_another_cluster_lead_nowhere() {
             allowed(&transport).await,
             [Err(Error::connection_failed); 5]
         );
-        let refusal = transport.ungreeted(address());
+        let refusal = transport.ungreeted(&address().into());
         assert!(
             matches!(refusal, Some(Refusal::KeysUnknownToPeer(_))),
             "{refusal:?}"
@@ -275,7 +275,7 @@ fn keys_of_another_cluster_lead_nowhere() {
         // The right key comes while the process runs.
         other.set_keys(ring(&keys(1)));
         assert_eq!(allowed(&transport).await, only_the_first(5));
-        assert_eq!(transport.ungreeted(address()), None);
+        assert_eq!(transport.ungreeted(&address().into()), None);
     });
 }
 

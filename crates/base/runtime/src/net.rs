@@ -82,6 +82,20 @@ pub async fn connect(address: SocketAddr) -> io::Result<(Reader, Writer)> {
     })
 }
 
+/// The addresses that the host's name has at present, in a fixed order: those of IPv4 first. Fails if it has none.
+pub async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    let mut found = match sim::current() {
+        Some(world) => world.resolve(host, port).await?,
+        None => real::net::resolve(host, port).await?,
+    };
+    found.sort_unstable();
+    found.dedup();
+    match found.is_empty() {
+        true => Err(io::ErrorKind::NotFound.into()),
+        false => Ok(found),
+    }
+}
+
 /// Asks the process that listens at `address`, past its event loop, how long the current turn of the loop, or one that
 /// has just ended, has taken. Zero if none was long. `None` if the question fails; without an answer, the future never
 /// ends.

@@ -149,7 +149,7 @@ impl Inner {
         loop {
             let (seen, cluster) = (denials.get(), self.coordinators.file());
             let denied = cluster.coordinators.iter();
-            let denied = denied.filter(|address| self.transport.is_denied(**address));
+            let denied = denied.filter(|place| self.transport.is_denied(place));
             if self.info.with(Option::is_none) && denied.count() >= cluster.majority() {
                 return;
             }

@@ -91,7 +91,7 @@ fn file(coordinator: SocketAddr) -> ClusterFile {
     ClusterFile {
         description: "farm".into(),
         id: "a1".into(),
-        coordinators: vec![coordinator],
+        coordinators: vec![coordinator.into()],
         keys: None,
         is_tls: false,
         certificates: None,

@@ -13,8 +13,8 @@ pub fn caller(file: &ClusterFile) -> Transport {
 /// Why no majority of the coordinators lets this process ask, a line for the user; `None` if one may.
 pub fn denial(transport: &Transport, file: &ClusterFile) -> Option<String> {
     let denied = file.coordinators.iter();
-    let mut denied = denied.filter(|at| transport.is_denied(**at)).peekable();
-    let first = **denied.peek()?;
+    let mut denied = denied.filter(|at| transport.is_denied(at)).peekable();
+    let first = *denied.peek()?;
     if file.coordinators.len() - denied.count() >= file.majority() {
         return None;
     }

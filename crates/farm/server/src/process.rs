@@ -201,7 +201,7 @@ pub async fn serve(config: Config) -> Result<(), String> {
     }
     let own = Own::new(key.clone());
     let _status = own.serve(&transport);
-    let is_named = config.cluster.coordinators.contains(&known);
+    let is_named = config.cluster.addresses().contains(&known);
     let (directory, tell) = (config.data_directory.clone(), config.tell.clone());
     let coordinating = async {
         if !is_named {
@@ -268,7 +268,7 @@ async fn find_record(
                 let looks = file
                     .coordinators
                     .iter()
-                    .map(|at| look_at(transport, file, *at));
+                    .map(|at| look_at(transport, file, at));
                 let looks = join_all(looks).await;
                 let looks: Vec<_> = file.coordinators.iter().zip(looks).collect();
                 if let Some((at, _)) = looks.iter().find(|(_, look)| *look == Look::OtherCluster) {

@@ -72,9 +72,9 @@ pub async fn survey(transport: &Transport, file: &ClusterFile, limit: Duration) 
     let looks = file
         .coordinators
         .iter()
-        .map(|at| look_at(transport, file, *at));
+        .map(|at| look_at(transport, file, at));
     let looks = join_all(looks).await;
-    let coordinators = file.coordinators.iter().copied().zip(looks).collect();
+    let coordinators = file.addresses().into_iter().zip(looks).collect();
     let register = CoordinatedRegister::new(transport, &Coordinators::from(file.clone()));
     let read = unless_denied(transport, file, register.read());
     let (record, silence) = match timeout(limit, read).await {
@@ -94,8 +94,8 @@ pub async fn survey(transport: &Transport, file: &ClusterFile, limit: Duration) 
     let machines = seats.map(|(seat, is_member)| see(transport, file, seat, is_member));
     let machines: Vec<Seen> = join_all(machines).await;
     let is_seen = |at: &SocketAddr| machines.iter().any(|seen| seen.address == Some(*at));
-    let others = file.coordinators.iter().filter(|at| !is_seen(at));
-    let others = others.map(async |at| Some((*at, ask(transport, file, *at).await?)));
+    let others = file.addresses().into_iter().filter(|at| !is_seen(at));
+    let others = others.map(async |at| Some((at, ask(transport, file, at).await?)));
     let others = join_all(others).await.into_iter().flatten().collect();
     Survey {
         file: file.clone(),

@@ -7,9 +7,8 @@ use crate::virtual_log::Register;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_coordination::{CoordinatedState, Coordinators};
 use plinth_core::{Error, Uid};
-use plinth_rpc::Transport;
+use plinth_rpc::{Place, Transport};
 use plinth_runtime::{Duration, probe, random, sleep};
-use std::net::SocketAddr;
 
 /// Pause before another attempt, when somebody else has read or written in between.
 const PAUSE_MS: std::ops::Range<u64> = 10..60;
@@ -57,7 +56,7 @@ impl CoordinatedRegister {
     ///
     /// # Errors
     /// The register is empty ([`Error::client_invalid_operation`]), or cannot be read.
-    pub async fn move_to(&self, coordinators: Vec<SocketAddr>) -> Result<(), Error> {
+    pub async fn move_to(&self, coordinators: Vec<Place>) -> Result<(), Error> {
         loop {
             let mut attempt = self.attempt();
             let moved = async {
@@ -129,9 +128,10 @@ impl Register for CoordinatedRegister {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plinth_coordination::{ClusterFile, coordinator};
+    use plinth_coordination::{ClusterFile, coordinator, places};
     use plinth_runtime::sim::{KillKind, Locality, ProcessId, SimConfig, Simulation, control};
     use plinth_runtime::{Either, disk, join_all, now, race};
+    use std::net::SocketAddr;
     use std::path::Path;
 
     fn address(n: u8) -> SocketAddr {
@@ -142,7 +142,7 @@ mod tests {
         ClusterFile {
             description: "locks".into(),
             id: "a1".into(),
-            coordinators: (0..3).map(address).collect(),
+            coordinators: places((0..3).map(address)),
             keys: None,
             is_tls: false,
             certificates: None,

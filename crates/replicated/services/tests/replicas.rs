@@ -2,7 +2,7 @@
 //! answered is there, once.
 
 use bytes::Bytes;
-use plinth_coordination::{ClusterFile, Coordinators};
+use plinth_coordination::{ClusterFile, Coordinators, places};
 use plinth_core::{EngineKind, Error, Uid};
 use plinth_delos::backup::directories;
 use plinth_delos::coordinated_register::CoordinatedRegister;
@@ -35,7 +35,7 @@ fn service() -> ClusterFile {
     ClusterFile {
         description: "jobs".into(),
         id: "a1".into(),
-        coordinators: (0..3).map(address).collect(),
+        coordinators: places((0..3).map(address)),
         keys: None,
         is_tls: false,
         certificates: None,
@@ -369,7 +369,7 @@ fn another_machine_takes_the_place_of_one_that_is_lost_for_good() {
             let transport = Transport::client();
             let coordinators = Coordinators::from(service());
             let register = CoordinatedRegister::new(&transport, &coordinators);
-            let moved = register.move_to((1..4).map(address).collect()).await;
+            let moved = register.move_to(places((1..4).map(address))).await;
             moved.expect("it is moved");
             let reconfigured = ReconfigureLog {
                 sequencer: address(1),

@@ -1,7 +1,7 @@
 //! Three processes of Zelos in the simulator: they and their network break while ZooKeeper's clients write, read and
 //! watch, and the keeper's own oracle looks at what they are told.
 
-use plinth_coordination::{ClusterFile, Coordinators};
+use plinth_coordination::{ClusterFile, Coordinators, places};
 use plinth_core::{EngineKind, Error, Uid};
 use plinth_delos::backup::directories;
 use plinth_delos::coordinated_register::CoordinatedRegister;
@@ -44,7 +44,7 @@ fn service() -> ClusterFile {
     ClusterFile {
         description: "tree".into(),
         id: "a1".into(),
-        coordinators: (0..3).map(address).collect(),
+        coordinators: places((0..3).map(address)),
         keys: None,
         is_tls: false,
         certificates: None,

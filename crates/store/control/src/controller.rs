@@ -159,8 +159,11 @@ impl Controller {
         let [a, b, c, d, e, f, g, h, i] = std::array::from_fn(|_| self.clone());
         vec![
             transport.serve::<RegisterWorker>(id, move |request, responder| {
-                let taken_by = a.register(request);
-                responder.ok(RegisterWorkerReply { taken_by });
+                let namesake = a.namesake(&request);
+                responder.ok(RegisterWorkerReply {
+                    taken_by: namesake.or_else(|| a.register(request)),
+                    name_is_taken: namesake.is_some(),
+                });
             }),
             transport.serve::<GetClusterInfo>(id, move |request, responder| {
                 b.cluster.poll(request, responder);
@@ -281,6 +284,22 @@ impl Controller {
         });
         self.watches.borrow_mut().insert(process, tasks);
         None
+    }
+
+    /// Where another process lives that has the same name. The first that tells a name keeps it.
+    fn namesake(&self, worker: &RegisterWorker) -> Option<SocketAddr> {
+        self.forget_former(worker.locality.process, worker.worker.address);
+        let name = worker.name.as_ref()?;
+        let is_other = |other: &&RegisterWorker| {
+            other.locality.process != worker.locality.process && other.name.as_ref() == Some(name)
+        };
+        let other = self.context.workers.with(|workers| {
+            let other = workers.values().find(is_other);
+            other.map(|other| other.worker.address)
+        })?;
+        probe!("name_is_taken");
+        trace!("NameTaken", "name" => name, "by" => other, "refused" => worker.worker.address);
+        Some(other)
     }
 
     /// Removes another process that was at this address. It is gone, even if its watch has not noticed that yet.

@@ -4,11 +4,10 @@ use crate::placement;
 use plinth_coordination::ClusterFile;
 use plinth_core::{DatabaseConfig, Uid};
 use plinth_protocol::control::RegisterWorker;
-use plinth_protocol::coordination::{GetLeader, GetLeaderReply, coordinator};
-use plinth_rpc::Transport;
+use plinth_protocol::coordination::{self, GetLeader, GetLeaderReply};
+use plinth_rpc::{Place, Transport};
 use plinth_runtime::Duration;
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 
 /// A process that does not answer within this time cannot be a coordinator.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
@@ -18,8 +17,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 pub async fn check(
     transport: &Transport,
     now: &ClusterFile,
-    wanted: &[SocketAddr],
-) -> Result<Vec<(SocketAddr, Uid)>, String> {
+    wanted: &[Place],
+) -> Result<Vec<(Place, Uid)>, String> {
     let successor = now.succeeded_by(wanted.to_vec());
     // All processes will read the cluster file from its text.
     if let Err(wrong) = ClusterFile::parse(&successor.to_string()) {
@@ -29,37 +28,37 @@ pub async fn check(
     }
     let answers = ask(transport, &successor).await;
     let silent = answers.iter().filter(|(_, reply)| reply.is_none());
-    let silent: Vec<String> = silent.map(|(address, _)| address.to_string()).collect();
-    let lost: Vec<(SocketAddr, Uid)> = answers
+    let silent: Vec<String> = silent.map(|(place, _)| place.to_string()).collect();
+    let lost: Vec<(Place, Uid)> = answers
         .iter()
-        .filter_map(|(address, reply)| Some((*address, reply.as_ref()?.lost?)))
+        .filter_map(|(place, reply)| Some((place.clone(), reply.as_ref()?.lost?)))
         .collect();
-    let set = |list: &[SocketAddr]| list.iter().copied().collect::<BTreeSet<_>>();
+    let set = |list: &[Place]| list.iter().cloned().collect::<BTreeSet<_>>();
     if set(wanted) == set(&now.coordinators) && lost.is_empty() {
         return Err("these are the coordinators already".into());
     }
     match silent.is_empty() {
         true => Ok(lost),
         false => Err(format!(
-            "{} cannot be a coordinator of this cluster: no server of it answers there; nothing has changed",
-            silent.join(", ")
+            "{} cannot be a coordinator of this cluster: no server of it answers there{}; nothing has changed",
+            silent.join(", "),
+            match wanted.iter().any(Place::is_named) {
+                true => " that was started with this --public-address",
+                false => "",
+            }
         )),
     }
 }
 
 /// The answer of each coordinator of the set; `None` if it does not answer in time.
-async fn ask(
-    transport: &Transport,
-    cluster: &ClusterFile,
-) -> Vec<(SocketAddr, Option<GetLeaderReply>)> {
-    let asked = cluster.coordinators.iter().map(|address| async {
+async fn ask(transport: &Transport, cluster: &ClusterFile) -> Vec<(Place, Option<GetLeaderReply>)> {
+    let asked = cluster.coordinators.iter().map(|place| async {
         let request = GetLeader {
             register: cluster.register(),
         };
-        let endpoint = coordinator(*address).endpoint::<GetLeader>();
-        let call = transport.call(&endpoint, request);
+        let call = coordination::ask(transport, place, request);
         let answered = plinth_runtime::timeout(ANSWER_LIMIT, call).await;
-        (*address, answered.and_then(Result::ok))
+        (place.clone(), answered.and_then(Result::ok))
     });
     plinth_runtime::join_all(asked.collect::<Vec<_>>()).await
 }
@@ -75,13 +74,14 @@ pub async fn one_is_lost(transport: &Transport, now: &ClusterFile) -> bool {
 
 /// Refusal if some of these processes cannot be coordinators because their disks are sick.
 pub fn on_sick_disks<'a>(
-    wanted: &[SocketAddr],
+    wanted: &[Place],
     workers: impl Iterator<Item = &'a RegisterWorker>,
 ) -> Option<String> {
     let sick = workers.filter_map(|worker| {
         let (address, disk) = (worker.worker.address, worker.disk.as_ref()?);
         let told = format!("{address} ({}: {})", disk.directory, disk.what);
-        wanted.contains(&address).then_some(told)
+        let is_meant = wanted.iter().any(|place| worker.is_at(place));
+        is_meant.then_some(told)
     });
     let sick: Vec<String> = sick.collect();
     (!sick.is_empty()).then(|| {
@@ -94,19 +94,22 @@ pub fn on_sick_disks<'a>(
 
 /// Chooses the coordinators for a cluster with this replication. Their number is twice the number of failures that
 /// the cluster survives, plus one. Each is in another fault domain. Current coordinators that live, with a disk that
-/// works, stay. If there are too few domains, the number is smaller, and odd.
-pub fn choose(
-    workers: &[RegisterWorker],
-    now: &[SocketAddr],
-    config: &DatabaseConfig,
-) -> Vec<SocketAddr> {
+/// works, stay. If there are too few domains, the number is smaller, and odd. Where coordinators have names, only
+/// processes with a name can be some.
+pub fn choose(workers: &[RegisterWorker], now: &[Place], config: &DatabaseConfig) -> Vec<Place> {
+    let are_named = now.iter().any(Place::is_named);
+    let place = |worker: &RegisterWorker| match are_named {
+        true => worker.name.clone(),
+        false => Some(worker.worker.address.into()),
+    };
     let wanted = 2 * (config.replication as usize).max(1) - 1;
     let mut able = placement::able_to_log(workers.iter().collect());
-    able.retain(|worker| worker.disk.is_none());
+    able.retain(|worker| worker.disk.is_none() && place(worker).is_some());
     // Coordinators first; among the rest the order of addresses.
     able.sort_by_key(|worker| {
         let address = worker.worker.address;
-        (!now.contains(&address), address)
+        let is_one = now.iter().any(|place| worker.is_at(place));
+        (!is_one, address)
     });
     let mut domains = BTreeSet::new();
     able.retain(|worker| domains.insert(worker.locality.domain(config.domain)));
@@ -114,7 +117,7 @@ pub fn choose(
         0 => 0,
         count => count - 1 + count % 2,
     };
-    able[..count].iter().map(|w| w.worker.address).collect()
+    able[..count].iter().filter_map(|w| place(w)).collect()
 }
 
 #[cfg(test)]
@@ -123,9 +126,10 @@ mod tests {
     use crate::testing;
     use plinth_core::config::FaultDomain;
     use plinth_protocol::control::ProcessClass;
+    use std::net::SocketAddr;
 
-    fn at(port: u16) -> SocketAddr {
-        SocketAddr::from(([10, 0, 0, 1], port))
+    fn at(port: u16) -> Place {
+        SocketAddr::from(([10, 0, 0, 1], port)).into()
     }
 
     fn worker(port: u16, zone: &str) -> RegisterWorker {
@@ -137,7 +141,7 @@ mod tests {
         let workers: Vec<_> = [(1, "a"), (2, "a"), (3, "b"), (4, "c"), (5, "d")]
             .map(|(port, zone)| worker(port, zone))
             .to_vec();
-        let ports = |list: Vec<SocketAddr>| list.iter().map(SocketAddr::port).collect::<Vec<_>>();
+        let ports = |list: Vec<Place>| list.iter().map(Place::port).collect::<Vec<_>>();
         let with = |replication| DatabaseConfig {
             replication,
             ..DatabaseConfig::default()
@@ -163,5 +167,22 @@ mod tests {
             ..with(3)
         };
         assert_eq!(ports(choose(&workers, &[], &halls)), [1]);
+    }
+
+    #[test]
+    fn named_coordinators_are_succeeded_by_processes_that_have_names() {
+        let name = |port: u16| Place::Named("db".into(), port);
+        let mut workers: Vec<_> = [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+            .map(|(port, zone)| worker(port, zone))
+            .to_vec();
+        for worker in &mut workers[1..] {
+            worker.name = Some(name(worker.worker.address.port()));
+        }
+        let config = DatabaseConfig {
+            replication: 2,
+            ..DatabaseConfig::default()
+        };
+        let chosen = choose(&workers, &[name(4)], &config);
+        assert_eq!(chosen, [name(4), name(2), name(3)]);
     }
 }

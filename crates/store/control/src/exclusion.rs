@@ -11,6 +11,7 @@ use plinth_client::Transaction;
 use plinth_core::Result;
 use plinth_core::system_keys::EXCLUDED;
 use plinth_protocol::control::RegisterWorker;
+use plinth_rpc::Place;
 use std::net::{IpAddr, SocketAddr};
 
 const LOCALITY: &str = "locality_";
@@ -66,18 +67,15 @@ impl Target {
     }
 }
 
-/// The addresses that the targets exclude.
-pub fn among(
-    targets: &[Target],
-    addresses: &[SocketAddr],
-    workers: &[RegisterWorker],
-) -> Vec<SocketAddr> {
-    let is_meant = |address: &&SocketAddr| {
-        let mut there = workers.iter().filter(|w| w.worker.address == **address);
-        targets.iter().any(|target| target.names(address))
+/// The places that the targets exclude. Of a name, only the process that has it is known.
+pub fn among(targets: &[Target], places: &[Place], workers: &[RegisterWorker]) -> Vec<Place> {
+    let is_meant = |place: &&Place| {
+        let mut there = workers.iter().filter(|worker| worker.is_at(place));
+        let mut targeted = targets.iter().filter_map(|t| Some((t, place.address()?)));
+        targeted.any(|(target, address)| target.names(&address))
             || there.any(|worker| is_excluded(worker, targets))
     };
-    addresses.iter().filter(is_meant).copied().collect()
+    places.iter().filter(is_meant).cloned().collect()
 }
 
 impl std::fmt::Display for Target {
@@ -116,7 +114,7 @@ mod tests {
 
     #[test]
     fn coordinators_that_are_excluded_by_address_or_place_are_known() {
-        let at = |port| SocketAddr::from(([10, 0, 0, 1], port));
+        let at = |port| Place::from(SocketAddr::from(([10, 0, 0, 1], port)));
         let workers = [(1, "a"), (2, "b")].map(|(port, zone)| {
             crate::testing::worker(port, plinth_protocol::control::ProcessClass::Unset, zone)
         });
@@ -127,7 +125,7 @@ mod tests {
         assert_eq!(named("10.0.0.1:9"), [at(9)], "even where no server is");
         assert_eq!(named("locality_zoneid:b"), [at(2)]);
         assert_eq!(named("10.0.0.1"), [at(1), at(2), at(9)]);
-        assert_eq!(named("10.0.0.1:7"), []);
+        assert!(named("10.0.0.1:7").is_empty());
     }
 
     #[test]

@@ -179,9 +179,9 @@ fn messages(cluster: &Cluster, facts: &Facts, available: bool) -> Vec<Value> {
 /// A message about coordinators that have lost their registers, if there are any.
 fn lost_coordinators(cluster: &Cluster, workers: &Workers) -> Vec<Value> {
     let coordinators = cluster.context.coordinators.file().coordinators;
-    let lost = workers
-        .values()
-        .filter(|worker| worker.lost_registers && coordinators.contains(&worker.worker.address));
+    let lost = workers.values().filter(|worker| {
+        worker.lost_registers && coordinators.iter().any(|place| worker.is_at(place))
+    });
     let message = |worker: &RegisterWorker| {
         let address = worker.worker.address;
         let description = format!(

@@ -8,6 +8,7 @@ use plinth_rpc::Interface;
 pub fn worker(port: u16, class: ProcessClass, zone: &str) -> RegisterWorker {
     RegisterWorker {
         worker: Interface::new(([10, 0, 0, 1], port).into(), WORKER),
+        name: None,
         declared: class,
         given: None,
         locality: Locality {

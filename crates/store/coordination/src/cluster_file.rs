@@ -1,6 +1,9 @@
 //! The cluster file: `description:id@ip:port,ip:port…`, in FoundationDB's form. In a cluster whose connections are
 //! protected by certificates, `:tls` follows each address.
 //!
+//! Coordinators may have names instead of addresses: `description:id@host:port,host:port…`. All of them or none: a
+//! process that has both a name and an address must not count twice.
+//!
 //! Coordinators can be exchanged for others. Each set of them has a number: the id of the second set ends in `_2`,
 //! that of the third in `_3`. The part before the number never changes.
 
@@ -9,7 +12,7 @@ use crate::key_file;
 use bytes::Bytes;
 use plinth_identity::Identity;
 use plinth_identity::keys::Keyring;
-use plinth_rpc::Credentials;
+use plinth_rpc::{Credentials, Place};
 use plinth_tls::Settings;
 use std::fmt;
 use std::net::SocketAddr;
@@ -28,7 +31,7 @@ const BYTE_ORDER_MARK: char = '\u{feff}';
 pub struct ClusterFile {
     pub description: String,
     pub id: String,
-    pub coordinators: Vec<SocketAddr>,
+    pub coordinators: Vec<Place>,
     /// Keys of this process for the cluster: not in the file, but [beside](key_file::beside) it.
     pub keys: Option<Keyring>,
     /// Whoever uses the file connects by TLS, to all processes of the cluster.
@@ -45,6 +48,18 @@ pub fn parse_address(text: &str) -> Option<(SocketAddr, bool)> {
     let bare = text.strip_suffix(TLS);
     let address = bare.unwrap_or(text).parse().ok()?;
     Some((address, bare.is_some()))
+}
+
+/// Parses `ip:port` or `host:port`, perhaps with `:tls` behind it; the second value says whether that was said.
+pub fn parse_place(text: &str) -> Option<(Place, bool)> {
+    let bare = text.strip_suffix(TLS);
+    let place = bare.unwrap_or(text).parse().ok()?;
+    Some((place, bare.is_some()))
+}
+
+/// Coordinators at these addresses.
+pub fn places(addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<Place> {
+    addresses.into_iter().map(Place::At).collect()
 }
 
 /// What is wrong with a cluster file, in words for its author.
@@ -91,21 +106,30 @@ impl ClusterFile {
         }
         let (mut coordinators, mut tls) = (Vec::new(), None);
         for address in addresses.split(',') {
-            let Some((address, is_tls)) = parse_address(address.trim()) else {
+            let Some((place, is_tls)) = parse_place(address.trim()) else {
                 return error(format!(
-                    "'{address}' is not an address of the form ip:port or ip:port:tls"
+                    "'{address}' is neither ip:port nor host:port, perhaps with :tls behind it"
                 ));
             };
             if tls.replace(is_tls).is_some_and(|before| before != is_tls) {
                 return error("some addresses have :tls behind them and others do not");
             }
-            if address.port() == 0 {
-                return error(format!("'{address}' has port 0"));
+            if place.port() == 0 {
+                return error(format!("'{place}' has port 0"));
             }
-            if coordinators.contains(&address) {
-                return error(format!("{address} is there twice"));
+            if coordinators.contains(&place) {
+                return error(format!("{place} is there twice"));
             }
-            coordinators.push(address);
+            coordinators.push(place);
+        }
+        if coordinators
+            .iter()
+            .any(|place| place.is_named() != coordinators[0].is_named())
+        {
+            return error(
+                "some coordinators have a host's name and others an address; write all of them in one form, \
+                or a server that has both would count twice",
+            );
         }
         if coordinators.len() > COORDINATORS_MAX {
             return error(format!(
@@ -141,6 +165,30 @@ impl ClusterFile {
         let certificates = Tls::load(settings, &file, path).await;
         file.certificates = certificates.map_err(ClusterFileError)?;
         Ok(file)
+    }
+
+    /// The addresses of the coordinators, for those who do not follow names. The error names the file at `path`.
+    pub fn addresses_for(
+        &self,
+        who: &str,
+        path: &Path,
+    ) -> Result<Vec<SocketAddr>, ClusterFileError> {
+        let named = self.coordinators.iter().find(|place| place.is_named());
+        match named {
+            None => Ok(self.addresses()),
+            Some(name) => error(format!(
+                "cluster file {}: {name} is a host's name, and {who} needs addresses; write ip:port",
+                path.display()
+            )),
+        }
+    }
+
+    /// The coordinators that are known by their addresses: all of them, unless they have names.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.coordinators
+            .iter()
+            .filter_map(Place::address)
+            .collect()
     }
 
     async fn load_with_keys(path: &Path) -> Result<Self, ClusterFileError> {
@@ -206,7 +254,7 @@ impl ClusterFile {
     }
 
     /// The file after the coordinators have moved to `coordinators`.
-    pub fn succeeded_by(&self, coordinators: Vec<SocketAddr>) -> Self {
+    pub fn succeeded_by(&self, coordinators: Vec<Place>) -> Self {
         let (id, number) = split_id(&self.id);
         let successor = ClusterFile {
             description: self.description.clone(),
@@ -234,7 +282,7 @@ impl fmt::Display for ClusterFile {
         let addresses: Vec<String> = self
             .coordinators
             .iter()
-            .map(|address| format!("{address}{}", if self.is_tls { TLS } else { "" }))
+            .map(|place| format!("{place}{}", if self.is_tls { TLS } else { "" }))
             .collect();
         write!(
             f,
@@ -303,6 +351,27 @@ mod tests {
         assert_eq!(file.coordinators.len(), 2);
         assert_eq!(file.to_string(), "test:a1B2@127.0.0.1:4500,[::1]:4501");
         assert_eq!(ClusterFile::parse(&file.to_string()), Ok(file));
+    }
+
+    #[test]
+    fn coordinators_may_have_names_which_those_who_need_addresses_refuse() {
+        let text = "a:b@plinth-0.plinth.default.svc:4500:tls,localhost:4501:tls";
+        let file = ClusterFile::parse(text).expect("valid");
+        assert_eq!(file.to_string(), text);
+        let refused = file
+            .addresses_for("it", Path::new("/f"))
+            .expect_err("names");
+        let line = refused.to_string();
+        assert!(
+            line.starts_with("cluster file /f: plinth-0.plinth.default.svc:4500 is"),
+            "{line}"
+        );
+        let file = ClusterFile::parse("a:b@[::1]:4500").expect("valid");
+        let addresses = file.addresses_for("it", Path::new("/f"));
+        assert_eq!(
+            addresses,
+            Ok(vec!["[::1]:4500".parse().expect("an address")])
+        );
     }
 
     #[test]
@@ -380,12 +449,18 @@ mod tests {
             ("a@1.2.3.4:5", "':'"),
             ("a b:c@1.2.3.4:5", "letters"),
             ("a:b@1.2.3.4", "ip:port"),
+            ("a:b@1.2.3.256:1", "ip:port"),
+            ("a:b@db", "host:port"),
+            ("a:b@db-:1", "host:port"),
+            ("a:b@db:0", "port 0"),
+            ("a:b@db:5,DB:5", "twice"),
+            ("a:b@db:5,1.2.3.4:5", "in one form"),
             ("a:b@1.2.3.4:99999", "ip:port"),
             ("a:b@1.2.3.4:0", "port 0"),
             ("a:b@1.2.3.4:5,1.2.3.4:5", "twice"),
             ("a:b@1.2.3.4:5\nc:d@1.2.3.4:5", "more than one"),
             ("a:b@1.2.3.4:5:tls,1.2.3.4:6", "others do not"),
-            ("a:b@1.2.3.4:5:ssl", "ip:port:tls"),
+            ("a:b@1.2.3.4:5:ssl", ":tls behind it"),
         ] {
             let error = ClusterFile::parse(text).expect_err(text);
             assert!(error.0.contains(word), "{text:?} gave {error}");
@@ -399,6 +474,7 @@ mod tests {
             "plinth:abc@127.0.0.1:4500",
             "# a comment\na_b:1@10.0.0.1:4500,10.0.0.2:4500,[::1]:4501\n",
             "plinth:abc@127.0.0.1:4500:tls,[::1]:4501:tls",
+            "plinth:abc@plinth-0.plinth.default.svc:4500,db_1:4501",
         ];
         let corpus = corpus.map(|text| text.as_bytes().to_vec());
         plinth_core::testing::fuzz("cluster file", 1, corpus, |input| {

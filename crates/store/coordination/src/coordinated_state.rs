@@ -26,10 +26,9 @@ use crate::register::Register;
 use crate::{ClusterFile, Coordinators};
 use bytes::Bytes;
 use plinth_core::{Error, Result, Uid};
-use plinth_protocol::coordination::{BeginRegister, CoordinatedValue, coordinator};
-use plinth_rpc::Transport;
+use plinth_protocol::coordination::{BeginRegister, CoordinatedValue, ask};
+use plinth_rpc::{Place, Transport};
 use plinth_runtime::{Duration, buggify, fault, planted, probe, trace};
-use std::net::SocketAddr;
 
 /// Pause between two attempts to write while others write too.
 const PAUSE_MS: std::ops::Range<u64> = 20..100;
@@ -111,9 +110,9 @@ impl CoordinatedState {
     /// reported that they lost their registers, may begin again. Must not be used afterwards.
     pub async fn move_to(
         &mut self,
-        coordinators: Vec<SocketAddr>,
+        coordinators: Vec<Place>,
         state: Bytes,
-        lost: Vec<(SocketAddr, Uid)>,
+        lost: Vec<(Place, Uid)>,
     ) -> Result<()> {
         let successor = self.register.file.succeeded_by(coordinators);
         trace!("CoordinatorsMove", "to" => successor);
@@ -131,14 +130,13 @@ impl CoordinatedState {
     /// Lets coordinators that have lost their registers begin this one. None of them can have had it before: each had
     /// lost its registers before the write that made this the next set, and has not started again since. A process
     /// that resumes the move does not know that, and does without them.
-    async fn let_begin(&self, successor: &ClusterFile, lost: Vec<(SocketAddr, Uid)>) {
-        let told = lost.into_iter().map(|(address, lost)| {
+    async fn let_begin(&self, successor: &ClusterFile, lost: Vec<(Place, Uid)>) {
+        let told = lost.into_iter().map(|(place, lost)| {
             let request = BeginRegister {
                 register: successor.register(),
                 lost,
             };
-            let endpoint = coordinator(address).endpoint::<BeginRegister>();
-            let call = self.transport.call(&endpoint, request);
+            let call = ask(&self.transport, &place, request);
             plinth_runtime::timeout(BEGIN_LIMIT, call)
         });
         plinth_runtime::join_all(told.collect::<Vec<_>>()).await;

@@ -29,9 +29,9 @@ use plinth_core::Error;
 use plinth_core::Uid;
 use plinth_protocol::coordination::{
     BeginRegister, COORDINATOR, Candidate, GetLeader, GetLeaderReply, Nominate, NominateReply,
-    ReadRegister, Withdraw, WriteRegister,
+    ReadRegister, Withdraw, WriteRegister, coordinator_id,
 };
-use plinth_rpc::{Interface, Responder, Transport, wait_failure};
+use plinth_rpc::{Interface, Registration, Responder, Transport, wait_failure};
 use plinth_runtime::disk::Synced;
 use plinth_runtime::gauge::Gauge;
 use plinth_runtime::sync::{QueueReceiver, QueueSender, Watch, queue};
@@ -139,8 +139,9 @@ pub struct Coordinator<L> {
     pub lost: Watch<Option<String>>,
 }
 
-/// Starts a coordinator of the cluster with the key `cluster`. Its registers lie in `directory`; they `must_be_there`
-/// if the directory was used before. Fails if they belong to another cluster or cannot be read.
+/// Starts a coordinator of the cluster with the key `cluster`. It answers those who call it by its address, and those
+/// who call it by its own name, if the transport has one. Its registers lie in `directory`; they `must_be_there` if
+/// the directory was used before. Fails if they belong to another cluster or cannot be read.
 pub async fn start(
     transport: &Transport,
     directory: &Path,
@@ -163,11 +164,20 @@ pub async fn start(
             v.watching.borrow().len()
         }),
     ];
-    let serving = (
-        gauges,
-        serve_registers(transport, &registers, accesses),
-        serve_votes(transport, &registers, &voting),
+    let mut ids = vec![COORDINATOR];
+    let name = transport.name();
+    ids.extend(
+        name.as_ref()
+            .map(coordinator_id)
+            .filter(|id| *id != COORDINATOR),
     );
+    let serve = |id| {
+        (
+            serve_registers(transport, id, &registers, accesses.clone()),
+            serve_votes(transport, id, &registers, &voting),
+        )
+    };
+    let serving: (_, Vec<_>) = (gauges, ids.into_iter().map(serve).collect());
     let found = lost.clone();
     let life = async move {
         let _serving = serving;
@@ -180,13 +190,14 @@ pub async fn start(
 
 fn serve_registers(
     transport: &Transport,
+    id: Uid,
     registers: &Shared,
     accesses: QueueSender<Access>,
-) -> [plinth_rpc::Registration; 3] {
+) -> [Registration; 3] {
     let (reads, writes, begins) = (accesses.clone(), accesses.clone(), accesses);
     let (readable, writable) = (registers.clone(), registers.clone());
     [
-        transport.serve::<ReadRegister>(COORDINATOR, move |request, responder| {
+        transport.serve::<ReadRegister>(id, move |request, responder| {
             match readable
                 .borrow()
                 .admit(&request.register, request.generation)
@@ -195,7 +206,7 @@ fn serve_registers(
                 Err(error) => responder.fail(error),
             }
         }),
-        transport.serve::<WriteRegister>(COORDINATOR, move |request, responder| {
+        transport.serve::<WriteRegister>(id, move |request, responder| {
             match writable
                 .borrow()
                 .admit(&request.register, request.generation)
@@ -204,7 +215,7 @@ fn serve_registers(
                 Err(error) => responder.fail(error),
             }
         }),
-        transport.serve::<BeginRegister>(COORDINATOR, move |request, responder| {
+        transport.serve::<BeginRegister>(id, move |request, responder| {
             drop(begins.send(Access::Begin(request, responder))); // ended: the responder says so
         }),
     ]
@@ -365,13 +376,14 @@ impl Voting {
 
 fn serve_votes(
     transport: &Transport,
+    id: Uid,
     registers: &Shared,
     voting: &Rc<Voting>,
-) -> [plinth_rpc::Registration; 3] {
+) -> [Registration; 3] {
     let (a, b, c) = (voting.clone(), voting.clone(), voting.clone());
     let (x, y, z) = (registers.clone(), registers.clone(), registers.clone());
     [
-        transport.serve::<Nominate>(COORDINATOR, move |request, responder| {
+        transport.serve::<Nominate>(id, move |request, responder| {
             let registers = x.borrow();
             match registers.check(&request.register) {
                 Err(error) => responder.fail(error),
@@ -384,7 +396,7 @@ fn serve_votes(
                 }),
             }
         }),
-        transport.serve::<Withdraw>(COORDINATOR, move |request, responder| {
+        transport.serve::<Withdraw>(id, move |request, responder| {
             match y.borrow().check(&request.register) {
                 Err(error) => responder.fail(error),
                 Ok(()) => {
@@ -393,7 +405,7 @@ fn serve_votes(
                 }
             }
         }),
-        transport.serve::<GetLeader>(COORDINATOR, move |request, responder| {
+        transport.serve::<GetLeader>(id, move |request, responder| {
             let registers = z.borrow();
             let known = match registers.lost {
                 Some(_) => registers.belongs(&request.register),

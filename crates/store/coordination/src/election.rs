@@ -13,7 +13,7 @@ use crate::knobs::{COORDINATOR_LEASE_MS, ELECTION_INTERVAL_MS};
 use crate::{ClusterFile, Coordinators};
 use plinth_core::Uid;
 use plinth_protocol::coordination::{
-    Candidate, GetLeader, GetLeaderReply, Nominate, NominateReply, Withdraw, coordinator,
+    Candidate, GetLeader, GetLeaderReply, Nominate, NominateReply, Withdraw, ask,
 };
 use plinth_rpc::{Request, Transport, wait_failure};
 use plinth_runtime::sync::{self, Notify, Watch};
@@ -129,8 +129,8 @@ async fn ask_until<R: Request + Clone>(
 ) -> Vec<R::Reply> {
     let (sender, mut answers) = sync::queue();
     let tasks = TaskGroup::new();
-    for address in &cluster.coordinators {
-        let call = transport.call(&coordinator(*address).endpoint::<R>(), request.clone());
+    for place in &cluster.coordinators {
+        let call = ask(transport, place, request.clone());
         let sender = sender.clone();
         tasks.spawn("ask coordinator", async move {
             let answer = plinth_runtime::timeout(limit, call).await;
@@ -246,11 +246,11 @@ fn most_named(replies: Vec<GetLeaderReply>) -> Option<Candidate> {
 }
 
 fn withdraw(transport: &Transport, cluster: &ClusterFile, id: Uid) {
-    for address in &cluster.coordinators {
+    for place in &cluster.coordinators {
         let request = Withdraw {
             register: cluster.register(),
             id,
         };
-        drop(transport.call(&coordinator(*address).endpoint::<Withdraw>(), request)); // the lease ends by itself too
+        drop(ask(transport, place, request)); // the lease ends by itself too
     }
 }

@@ -19,7 +19,7 @@ mod look;
 mod register;
 mod unusable;
 
-pub use cluster_file::ClusterFile;
+pub use cluster_file::{ClusterFile, places};
 pub use coordinated_state::CoordinatedState;
 pub use coordinators::Coordinators;
 pub use look::{Look, look_at};

@@ -3,11 +3,10 @@
 use crate::ClusterFile;
 use plinth_core::Error;
 use plinth_identity::greeting::Refusal;
-use plinth_protocol::coordination::{GetLeader, coordinator};
-use plinth_rpc::Transport;
+use plinth_protocol::coordination::{GetLeader, ask};
+use plinth_rpc::{Place, Transport};
 use plinth_runtime::{Duration, timeout};
 use std::fmt;
-use std::net::SocketAddr;
 
 /// A coordinator that does not answer in this time is reported as silent.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -24,6 +23,10 @@ pub enum Look {
     NoCoordinator,
     /// Nobody listens there.
     Unreached,
+    /// Its name does not stand for an address yet.
+    Unresolved,
+    /// A process without its name is found at the address of its name.
+    OtherName,
     OtherCluster,
     OtherVersion,
     /// It answers only those who have a key.
@@ -35,17 +38,20 @@ pub enum Look {
 }
 
 /// Asks one of the coordinators.
-pub async fn look_at(transport: &Transport, file: &ClusterFile, address: SocketAddr) -> Look {
-    let endpoint = coordinator(address).endpoint::<GetLeader>();
+pub async fn look_at(transport: &Transport, file: &ClusterFile, place: &Place) -> Look {
     let register = file.register();
-    let call = transport.call(&endpoint, GetLeader { register });
+    let call = ask(transport, place, GetLeader { register });
     match timeout(LIMIT, call).await {
         Some(Ok(reply)) if reply.lost.is_some() => Look::Lost,
         Some(Ok(reply)) if reply.leader.is_some() => Look::Answers { has_leader: true },
         Some(Ok(reply)) if !reply.is_coordinator => Look::NoCoordinator,
         Some(Ok(_)) => Look::Answers { has_leader: false },
         Some(Err(Error::permission_denied)) => Look::NeedsKey,
-        Some(Err(Error::connection_failed)) => match transport.ungreeted(address) {
+        Some(Err(Error::connection_failed)) | None if transport.is_unresolved(place) => {
+            Look::Unresolved
+        }
+        Some(Err(Error::broken_promise)) if place.is_named() => Look::OtherName,
+        Some(Err(Error::connection_failed)) => match transport.ungreeted(place) {
             Some(refusal) => Look::Ungreeted(refusal),
             None => Look::Unreached,
         },
@@ -53,7 +59,7 @@ pub async fn look_at(transport: &Transport, file: &ClusterFile, address: SocketA
             Look::OtherCluster
         }
         Some(Err(Error::incompatible_protocol_version)) => Look::OtherVersion,
-        Some(Err(_)) if transport.unreachable().contains(&address) => Look::Silent,
+        Some(Err(_)) if transport.is_unreachable(place) => Look::Silent,
         Some(Err(_)) => Look::Fails,
         None => Look::Silent,
     }
@@ -71,6 +77,10 @@ impl fmt::Display for Look {
             Look::Lost => "has lost its file `coordination'",
             Look::NoCoordinator => "a server, but not a coordinator",
             Look::Unreached => "cannot be reached",
+            Look::Unresolved => "the name is not resolved to an address yet",
+            Look::OtherName => {
+                "another server is there; the one that has this name is started with --public-address NAME:PORT"
+            }
             Look::OtherCluster => "belongs to another cluster",
             Look::OtherVersion => "speaks another version",
             Look::Silent => "no answer",

@@ -3,7 +3,7 @@
 use crate::ClusterFile;
 use plinth_core::{Error, Result, Uid};
 use plinth_protocol::coordination::{
-    CoordinatedValue, Generation, ReadRegister, ReadRegisterReply, WriteRegister, coordinator,
+    CoordinatedValue, Generation, ReadRegister, ReadRegisterReply, WriteRegister, ask,
 };
 use plinth_rpc::{Request, Transport};
 use plinth_runtime::{Duration, buggify, fault, planted, probe, sync, trace};
@@ -141,14 +141,13 @@ impl Register {
 
     /// Repeats the last write to all coordinators: it may have reached only a majority.
     pub fn tell_all(&self, value: CoordinatedValue) {
-        let calls = self.file.coordinators.iter().map(|address| {
+        let calls = self.file.coordinators.iter().map(|place| {
             let request = WriteRegister {
                 register: self.file.register(),
                 generation: self.generation,
                 value: value.clone(),
             };
-            let endpoint = coordinator(*address).endpoint::<WriteRegister>();
-            self.transport.call(&endpoint, request)
+            ask(&self.transport, place, request)
         });
         let all = plinth_runtime::join_all(calls.collect::<Vec<_>>());
         plinth_runtime::spawn("tell coordinators", async move {
@@ -160,10 +159,9 @@ impl Register {
     /// Writes to one coordinator only, like a writer that ends on the way.
     async fn tell_one(&self, request: WriteRegister) {
         let chosen = plinth_runtime::random::below(self.file.coordinators.len() as u64);
-        let endpoint =
-            coordinator(self.file.coordinators[chosen as usize]).endpoint::<WriteRegister>();
+        let place = &self.file.coordinators[chosen as usize];
         probe!("coordinated_state_on_a_minority");
-        plinth_runtime::timeout(RETRY, self.transport.call(&endpoint, request)).await;
+        plinth_runtime::timeout(RETRY, ask(&self.transport, place, request)).await;
     }
 
     /// Returns the first majority of answers. Asks coordinators that fail again until there is one. If those answers
@@ -175,19 +173,21 @@ impl Register {
     ) -> Vec<R::Reply> {
         let (sender, mut replies) = sync::queue();
         let tasks = plinth_runtime::TaskGroup::new();
-        for address in &self.file.coordinators {
+        for place in &self.file.coordinators {
+            let place = place.clone();
             let (transport, request, sender) =
                 (self.transport.clone(), request.clone(), sender.clone());
-            let endpoint = coordinator(*address).endpoint::<R>();
             tasks.spawn("ask coordinator", async move {
                 loop {
-                    match plinth_runtime::timeout(RETRY, transport.call(&endpoint, request.clone())).await {
+                    match plinth_runtime::timeout(RETRY, ask(&transport, &place, request.clone()))
+                        .await
+                    {
                         Some(Ok(reply)) => {
                             let _ = sender.send(reply); // enough others may have answered
                             return;
                         }
                         Some(Err(error)) => {
-                            trace!("CoordinatorUnavailable", "address" => endpoint.address, "error" => error);
+                            trace!("CoordinatorUnavailable", "address" => place, "error" => error);
                             plinth_runtime::sleep(Duration::from_millis(100)).await;
                         }
                         None => {}

@@ -1,6 +1,6 @@
 //! A leader keeps leading while coordinators are slow, over simulated machines.
 
-use plinth_coordination::{ClusterFile, Coordinators, coordinator, election};
+use plinth_coordination::{ClusterFile, Coordinators, coordinator, election, places};
 use plinth_core::Uid;
 use plinth_protocol::coordination::Candidate;
 use plinth_rpc::{FailureBeacon, Interface, Transport};
@@ -50,7 +50,7 @@ fn start_candidate(simulation: &Simulation) -> (ProcessId, Rc<RefCell<Vec<bool>>
             let file = ClusterFile {
                 description: "a".into(),
                 id: "b".into(),
-                coordinators: (1..=COORDINATORS).map(at).collect(),
+                coordinators: places((1..=COORDINATORS).map(at)),
                 keys: None,
                 is_tls: false,
                 certificates: None,

@@ -1,7 +1,7 @@
 //! Coordinated state that moves while coordinators are lost, over simulated machines.
 
 use bytes::Bytes;
-use plinth_coordination::{ClusterFile, CoordinatedState, Coordinators, coordinator};
+use plinth_coordination::{ClusterFile, CoordinatedState, Coordinators, coordinator, places};
 use plinth_core::{Error, Uid};
 use plinth_protocol::coordination::{CoordinatedValue, Generation, WriteRegister};
 use plinth_rpc::Transport;
@@ -20,7 +20,7 @@ fn set(id: &str, machines: &[u8]) -> ClusterFile {
     ClusterFile {
         description: "a".into(),
         id: id.into(),
-        coordinators: machines.iter().map(|machine| at(*machine)).collect(),
+        coordinators: places(machines.iter().map(|machine| at(*machine))),
         keys: None,
         is_tls: false,
         certificates: None,

@@ -5,7 +5,7 @@ use crate::log::LogSystem;
 use bytes::Bytes;
 use plinth_core::config::FaultDomain;
 use plinth_core::{DatabaseConfig, Epoch, Tag, Uid, record};
-use plinth_rpc::{Interface, requests};
+use plinth_rpc::{Interface, Place, requests};
 use std::net::SocketAddr;
 
 /// Role id at which every worker accepts [`KillRole`], for callers that know only the worker's address. All other
@@ -49,6 +49,13 @@ impl ProcessClass {
 }
 
 impl RegisterWorker {
+    /// True if a cluster file that names this place means this process.
+    pub fn is_at(&self, place: &Place) -> bool {
+        match place {
+            Place::At(address) => *address == self.worker.address,
+            Place::Named(..) => self.name.as_ref() == Some(place),
+        }
+    }
     pub fn class(&self) -> ProcessClass {
         self.given.unwrap_or(self.declared)
     }
@@ -99,6 +106,8 @@ record! {
     /// the controller changes.
     pub struct RegisterWorker {
         pub worker: Interface,
+        /// Its own name, if it has one.
+        pub name: Option<Place>,
         /// Class that the process declares itself.
         pub declared: ProcessClass,
         /// Class that an operator has set, which takes precedence. The controller fills this in.
@@ -120,8 +129,11 @@ record! {
     }
 
     pub struct RegisterWorkerReply {
-        /// Address of another live process with this id, if there is one. Only one process may serve a data directory.
+        /// Address of another live process with this id or this name, if there is one. Only one process may serve a
+        /// data directory, and only one may have a name.
         pub taken_by: Option<SocketAddr>,
+        /// It is not the id that another live process has, but the name.
+        pub name_is_taken: bool,
     }
 
     /// Waits until the description differs from `known`.
@@ -308,7 +320,7 @@ record! {
 
     /// Asks for a move to other coordinators. Answered when the move is complete, or with the reason if it is refused.
     pub struct ChangeCoordinators {
-        pub coordinators: Vec<SocketAddr>,
+        pub coordinators: Vec<Place>,
     }
 
     pub struct ChangeCoordinatorsReply {

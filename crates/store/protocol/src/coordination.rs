@@ -1,16 +1,38 @@
 //! Coordinators: generation registers (disk Paxos) and the election of the cluster controller.
 
 use bytes::Bytes;
+use plinth_core::hash::hash_bytes;
 use plinth_core::{Uid, codec_for, record};
-use plinth_rpc::{Interface, requests};
+use plinth_rpc::{Call, Interface, Place, Request, Transport, requests};
+use plinth_runtime::planted;
 use std::net::SocketAddr;
 
-/// Role id at which every coordinator serves. It is the same in every process, because a cluster file has addresses
-/// only.
+/// Role id at which every coordinator serves that is called by its address. It is the same in every process, because a
+/// cluster file has no ids.
 pub const COORDINATOR: Uid = Uid(0x636f_6f72_6469_6e61_746f_7200_0000_0001);
 
 pub fn coordinator(address: SocketAddr) -> Interface {
     Interface::new(address, COORDINATOR)
+}
+
+/// Role id of the coordinator at this place. The id of a name is served only by the process that has the name: any
+/// process may be found at its former address, perhaps another coordinator, and must not vote in its place.
+pub fn coordinator_id(place: &Place) -> Uid {
+    if !place.is_named()
+        || planted!(
+            "whoever_answers_is_believed",
+            "a coordinator is whoever is found at the address of its name"
+        )
+    {
+        return COORDINATOR;
+    }
+    let half = |part: &str| hash_bytes(format!("coordinator {part} {place}").as_bytes());
+    Uid::from_parts(half("first"), half("second"))
+}
+
+/// Asks the coordinator at `place`.
+pub fn ask<R: Request>(transport: &Transport, place: &Place, request: R) -> Call<R> {
+    transport.call_at(place, coordinator_id(place), request)
 }
 
 /// Orders the attempts to read and write a register; unique through the writer's id.

@@ -8,7 +8,7 @@ use plinth_core::transaction_tag::TransactionTag;
 use plinth_core::{DatabaseConfig, EngineKind, KeyRange, KeySelector, Tag, Uid};
 use plinth_protocol::token::Token;
 use plinth_protocol::{control::*, coordination::*, log::*, rate::*, storage::*, transaction::*};
-use plinth_rpc::Interface;
+use plinth_rpc::{Interface, Place};
 
 fn fuzz_message<M: Codec>(samples: impl IntoIterator<Item = M>) {
     let name = std::any::type_name::<M>();
@@ -313,6 +313,7 @@ fn the_rows_of_a_damaged_range_reply_are_refused_or_all_there() {
 fn damaged_control_messages_and_the_coordinated_state_are_refused_or_mean_what_they_say() {
     fuzz_message([RegisterWorker {
         worker: interface(1),
+        name: Some(Place::Named("db".into(), 4500)),
         declared: ProcessClass::Log,
         given: Some(ProcessClass::Storage),
         locality: Locality {
@@ -394,7 +395,7 @@ fn damaged_coordination_messages_are_refused_or_mean_what_they_say() {
         lost: Some(Uid(4)),
     }));
     fuzz_message([ChangeCoordinators {
-        coordinators: vec![([127, 0, 0, 1], 4500).into()],
+        coordinators: vec![Place::At(([127, 0, 0, 1], 4500).into())],
     }]);
     fuzz_message([ChangeCoordinatorsReply {
         refusal: "why not".into(),

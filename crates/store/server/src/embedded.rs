@@ -51,7 +51,7 @@ impl Embedded {
         let cluster = ClusterFile {
             description: "embedded".into(),
             id: "embedded".into(),
-            coordinators: vec![ADDRESS],
+            coordinators: vec![ADDRESS.into()],
             keys: None,
             is_tls: false,
             certificates: None,

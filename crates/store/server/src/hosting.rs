@@ -646,7 +646,7 @@ impl Hosting {
     /// Whether this process is one of the present coordinators.
     pub fn is_coordinator(&self) -> bool {
         let coordinators = self.coordinators.file().coordinators;
-        coordinators.contains(&self.worker.address)
+        coordinators.iter().any(|place| self.transport.is_at(place))
     }
 
     /// Whether this process has heard of a controller whose database serves clients.

@@ -16,6 +16,7 @@ pub mod embedded;
 mod hosting;
 pub mod knobs;
 pub mod metrics;
+mod own_name;
 mod progress;
 mod rates;
 mod snapshots;

@@ -51,9 +51,9 @@ pub async fn tell(
 /// What each coordinator does.
 async fn why_not(transport: &Transport, coordinators: &Coordinators) -> String {
     let file = &coordinators.file();
-    let looks = file.coordinators.iter().map(|address| async move {
-        let look = look_at(transport, file, *address).await;
-        format!("{address} ({look})")
+    let looks = file.coordinators.iter().map(|place| async move {
+        let look = look_at(transport, file, place).await;
+        format!("{place} ({look})")
     });
     plinth_runtime::join_all(looks).await.join(", ")
 }

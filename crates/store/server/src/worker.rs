@@ -17,6 +17,7 @@ use crate::data_directory::DataDirectory;
 use crate::disk_watch::DiskWatch;
 use crate::hosting::Hosting;
 use crate::metrics;
+use crate::own_name;
 use crate::progress;
 use plinth_control::controller;
 use plinth_control::placement::{self, RoleKind};
@@ -27,7 +28,7 @@ use plinth_protocol::control::{
     RegisterWorkerReply, WORKER,
 };
 use plinth_protocol::coordination::Candidate;
-use plinth_rpc::{Credentials, FailureBeacon, Interface, Registration, Transport};
+use plinth_rpc::{Credentials, FailureBeacon, Interface, Place, Registration, Transport};
 use plinth_runtime::knobs::set_overrides;
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::sync::Watch;
@@ -50,8 +51,9 @@ const REGISTER_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct WorkerConfig {
     pub listen: SocketAddr,
-    /// Where others reach it, if not at `listen`.
-    pub public: Option<SocketAddr>,
+    /// Where others reach it, if not at `listen`. A name is also the one by which a cluster file names it as a
+    /// coordinator.
+    pub public: Option<Place>,
     pub data_directory: PathBuf,
     pub cluster: ClusterFile,
     /// The file that `cluster` was read from. It is updated when the coordinators move.
@@ -73,19 +75,13 @@ pub struct WorkerConfig {
     pub tell: Option<fn(&str)>,
 }
 
-impl WorkerConfig {
-    /// The address by which the cluster knows the worker.
-    fn address(&self) -> SocketAddr {
-        self.public.unwrap_or(self.listen)
-    }
-}
-
 /// Runs a worker without end. Returns only if it cannot go on, with the reason in one line.
 pub async fn run_worker(config: WorkerConfig) -> Result<Infallible, String> {
     // The directory first: only its owner needs the port.
     let directory = DataDirectory::open(&config.data_directory, &config.cluster.key()).await?;
     let credentials = credentials(&config, &directory.path).await?;
-    let listening = Transport::listen_as(config.listen, config.public, credentials.clone()).await;
+    let public = own_name::public_address(config.public.as_ref(), config.listen, config.tell).await;
+    let listening = Transport::listen_as(config.listen, public, credentials.clone()).await;
     let transport = listening.map_err(|e| {
         let address = config.listen;
         match e.kind() {
@@ -100,6 +96,9 @@ pub async fn run_worker(config: WorkerConfig) -> Result<Infallible, String> {
             _ => format!("cannot listen at {address}: {e}; choose another with --listen"),
         }
     })?;
+    if let Some(name) = config.public.clone().filter(Place::is_named) {
+        transport.set_name(name);
+    }
     let file = config.cluster_file.clone().filter(|_| config.is_keyed);
     let _keys = file.map(|file| keep_keys(&transport, file, directory.path.clone(), credentials));
     run_worker_on(transport, directory, config).await
@@ -225,11 +224,12 @@ async fn start_coordinator(
     fatal: &Watch<Option<String>>,
 ) -> Result<(Task<()>, Watch<Option<String>>), String> {
     let (key, named) = (config.cluster.key(), &config.cluster.coordinators);
-    let must = directory.must_have_registers(named.contains(&config.address()));
+    let must = directory.must_have_registers(named.iter().any(|place| transport.is_at(place)));
     let must = must.await;
     let coordinator = coordinator::start(transport, &directory.path, &key, must).await?;
     if let Some(line) = coordinator.lost.get()
-        && named[..] == [config.address()]
+        && named.len() == 1
+        && transport.is_at(&named[0])
     {
         // It is the only coordinator: no other process could serve, or name the coordinators anew.
         return Err(line);
@@ -410,6 +410,7 @@ fn registration(
     let (logs, storage) = hosting.inventory();
     RegisterWorker {
         worker: hosting.worker(),
+        name: transport.name(),
         declared: config.class,
         given: None,
         locality: me.locality.clone(),
@@ -446,7 +447,7 @@ async fn keep_registered(
                 let told = request.disk.clone();
                 let call = transport.call(&controller.endpoint::<RegisterWorker>(), request);
                 match plinth_runtime::timeout(ANSWER_LIMIT, call).await {
-                    Some(Ok(RegisterWorkerReply { taken_by: None })) => {
+                    Some(Ok(RegisterWorkerReply { taken_by: None, .. })) => {
                         taken_since = None;
                         accepted.set(true);
                         if told != hosting.sick_disk() {
@@ -461,10 +462,18 @@ async fn keep_registered(
                     }
                     Some(Ok(RegisterWorkerReply {
                         taken_by: Some(other),
+                        name_is_taken,
                     })) => {
                         let since = *taken_since.get_or_insert_with(plinth_runtime::now);
                         if since.elapsed() > TAKEN_LIMIT {
-                            fatal.set(Some(taken(&me.directory, other)));
+                            let name = transport.name().filter(|_| name_is_taken);
+                            fatal.set(Some(match name {
+                                Some(name) => format!(
+                                    "the server at {other} has the name {name}, too; give each server its own \
+                                    --public-address"
+                                ),
+                                None => taken(&me.directory, other),
+                            }));
                         }
                     }
                     Some(Err(_)) | None => {}

@@ -272,7 +272,7 @@ fn print_measured(measured: &Measured, calibration: &Calibration, json: bool) {
 
 /// The server processes of the cluster on this machine; none if they cannot be determined.
 async fn find_servers(connection: &Connection) -> Vec<u32> {
-    let mut addresses = connection.coordinators.file().coordinators;
+    let mut addresses = connection.coordinators.file().addresses();
     if let Ok(document) = status::fetch(connection).await {
         let processes = document["cluster"]["processes"]
             .as_object()

@@ -10,9 +10,8 @@ use plinth_identity::Identity;
 use plinth_protocol::control::{GetWorkers, RegisterWorker};
 use plinth_protocol::coordination::Candidate;
 use plinth_protocol::status::GetStatus;
-use plinth_rpc::{Credentials, Request, Transport};
+use plinth_rpc::{Credentials, Place, Request, Transport};
 use plinth_runtime::Duration;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Limit of the wait for a controller's status.
@@ -236,9 +235,10 @@ impl Connection {
     /// One line for the error: the coordinators that were tried, and the result of each.
     pub async fn explain_silence(&self) -> String {
         let file = self.coordinators.file();
-        let tried = file.coordinators.iter().map(|address| async move {
-            format!("{address} {}", self.try_coordinator(*address).await)
-        });
+        let tried = file
+            .coordinators
+            .iter()
+            .map(|place| async move { format!("{place} {}", self.try_coordinator(place).await) });
         let tried = plinth_runtime::join_all(tried).await.join(", ");
         let document = self.status_of_a_cluster_that_waits().await;
         let full = status::full_disks(&document);
@@ -294,17 +294,17 @@ impl Connection {
 
     /// One line for the error if coordinators refuse this process, with their reasons; `None` if none does.
     pub async fn explain_denial(&self) -> Option<String> {
-        let file = self.coordinators.file();
+        let file = &self.coordinators.file();
         let looks = file
             .coordinators
             .iter()
-            .map(|address| async { (*address, look_at(&self.transport, &file, *address).await) });
+            .map(|place| async move { (place, look_at(&self.transport, file, place).await) });
         let looks = plinth_runtime::join_all(looks).await;
         let refuses = |(_, look): &&(_, Look)| matches!(look, Look::NeedsKey | Look::Ungreeted(_));
         let reasons: Vec<String> = looks
             .iter()
             .filter(refuses)
-            .map(|(address, look)| format!("{address} ({look})"))
+            .map(|(place, look)| format!("{place} ({look})"))
             .collect();
         let path = self.path.display();
         let line = || format!("the cluster of {path} refuses: {}", reasons.join(", "));
@@ -323,8 +323,8 @@ impl Connection {
         answered.flatten().unwrap_or_default()
     }
 
-    async fn try_coordinator(&self, address: SocketAddr) -> String {
-        match look_at(&self.transport, &self.coordinators.file(), address).await {
+    async fn try_coordinator(&self, place: &Place) -> String {
+        match look_at(&self.transport, &self.coordinators.file(), place).await {
             Look::Answers { has_leader: false } => "(answers; no controller is elected)".into(),
             look => format!("({look})"),
         }

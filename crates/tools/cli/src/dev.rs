@@ -14,7 +14,7 @@ use crate::farm::keeping::{Backups, Keeping};
 use crate::server::DEFAULT_CACHE_MIB;
 use crate::{Outcome, connect, farm, keys};
 use plinth_control::management;
-use plinth_coordination::{ClusterFile, cluster_file, key_file, why};
+use plinth_coordination::{ClusterFile, cluster_file, key_file, places, why};
 use plinth_core::config::FaultDomain;
 use plinth_core::{DatabaseConfig, EngineKind};
 use plinth_identity::Identity;
@@ -274,7 +274,7 @@ async fn prepare(
     let cluster = ClusterFile {
         description: "dev".into(),
         id: format!("{:016x}", plinth_runtime::random::u64()),
-        coordinators: addresses[..coordinators(addresses.len())].to_vec(),
+        coordinators: places(addresses[..coordinators(addresses.len())].iter().copied()),
         keys: None,
         is_tls: false,
         certificates: None,

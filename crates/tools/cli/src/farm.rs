@@ -66,6 +66,7 @@ impl ClusterArgument {
     async fn load(&self) -> Outcome<ClusterFile> {
         let path = self.find().await;
         let file = ClusterFile::load_with(&path, self.tls.settings()).await;
+        let file = file.and_then(|file| file.addresses_for("plinth farm", &path).map(|_| file));
         file.map_err(with_remedy)
     }
 

@@ -8,6 +8,7 @@ use crate::tls::{Listen, PublicAddress, TlsArguments};
 use crate::{Outcome, notify, pages, trace_file};
 use plinth_coordination::{ClusterFile, cluster_file};
 use plinth_protocol::control::ProcessClass;
+use plinth_rpc::Place;
 use plinth_runtime::knobs::{knobs, set_knobs};
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::real::{block_on, interrupted, spawn_worker};
@@ -180,9 +181,10 @@ async fn serve(arguments: Arguments) -> Outcome {
         .listen
         .tell_if_open(cluster.certificates.is_some(), cluster.keys.is_some());
     let public = arguments.public.beside(arguments.listen).map_err(at)?;
-    check_ports(arguments.listen.address, "--listen", arguments.workers).map_err(at)?;
-    if let Some(public) = public {
-        check_ports(public, "--public-address", arguments.workers).map_err(at)?;
+    let port = arguments.listen.address.port();
+    check_ports(port, "--listen", arguments.workers).map_err(at)?;
+    if let Some(public) = &public {
+        check_ports(public.port(), "--public-address", arguments.workers).map_err(at)?;
     }
     if arguments.accept_lost_coordination {
         accept_lost_coordination(&arguments, &cluster)
@@ -205,7 +207,13 @@ async fn serve(arguments: Arguments) -> Outcome {
         pages::serve("--metrics", address, router).map_err(at)?;
     }
     for worker in 1..arguments.workers {
-        let config = worker_config(&arguments, public, cluster.clone(), worker, page(worker));
+        let config = worker_config(
+            &arguments,
+            public.as_ref(),
+            cluster.clone(),
+            worker,
+            page(worker),
+        );
         let line = at(format!("worker {worker}"));
         // A worker that cannot continue ends the whole process; its roles are recruited elsewhere.
         let knobs = (*knobs()).clone();
@@ -218,7 +226,13 @@ async fn serve(arguments: Arguments) -> Outcome {
         });
     }
     let _telling = tell_of_full_disks(&arguments);
-    let worker = run_worker(worker_config(&arguments, public, cluster, 0, page(0)));
+    let worker = run_worker(worker_config(
+        &arguments,
+        public.as_ref(),
+        cluster,
+        0,
+        page(0),
+    ));
     match plinth_runtime::race(interrupted(), worker).await {
         Either::Left(Ok(())) => Ok(()),
         Either::Left(Err(error)) => Err(at(format!("cannot wait for signals: {error}"))),
@@ -262,8 +276,8 @@ fn room(directory: &Path, is_full: bool) -> String {
     }
 }
 
-fn check_ports(first: SocketAddr, flag: &str, workers: u16) -> Outcome {
-    match first.port() == 0 || u32::from(first.port()) + u32::from(workers) > 1 << 16 {
+fn check_ports(first: u16, flag: &str, workers: u16) -> Outcome {
+    match first == 0 || u32::from(first) + u32::from(workers) > 1 << 16 {
         true => Err(format!(
             "ports from 1 to 65535 are possible; choose another with {flag}"
         )),
@@ -286,20 +300,21 @@ async fn accept_lost_coordination(arguments: &Arguments, cluster: &ClusterFile) 
 
 fn worker_config(
     arguments: &Arguments,
-    public: Option<SocketAddr>,
+    public: Option<&Place>,
     cluster: ClusterFile,
     worker: u16,
     metrics: Option<Page>,
 ) -> WorkerConfig {
-    let at = |first: SocketAddr| SocketAddr::new(first.ip(), first.port() + worker);
+    let at = |first: Place| first.with_port(first.port() + worker);
+    let listen = arguments.listen.address;
     let mut machine = arguments.machine.clone();
     if machine.is_empty() && arguments.workers > 1 {
         // Workers of one process fail together.
-        machine = public.unwrap_or(arguments.listen.address).to_string();
+        machine = public.cloned().unwrap_or(listen.into()).to_string();
     }
     WorkerConfig {
-        listen: at(arguments.listen.address),
-        public: public.map(at),
+        listen: SocketAddr::new(listen.ip(), listen.port() + worker),
+        public: public.cloned().map(at),
         // Who starts several, as plinth dev does, tells of them itself.
         tell: arguments.parent.is_none().then_some(tell),
         data_directory: worker_directory(&arguments.data_dir, worker),

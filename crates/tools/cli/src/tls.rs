@@ -3,6 +3,7 @@
 use crate::Outcome;
 use plinth_coordination::certificates::{Tls, missing};
 use plinth_coordination::cluster_file;
+use plinth_rpc::Place;
 use plinth_runtime::trace_warn;
 use plinth_tls::{Settings, Source};
 use std::fmt;
@@ -105,9 +106,10 @@ impl std::str::FromStr for Listen {
     }
 }
 
+const FORM: &str = "expected IP:PORT or HOST:PORT, perhaps with :tls behind it";
+
 /// The address that a host's name has now; of several the first of IPv4, else the first.
 fn look_up(text: &str) -> Result<SocketAddr, String> {
-    const FORM: &str = "expected IP:PORT or HOST:PORT, perhaps with :tls behind it";
     let (host, port) = text.rsplit_once(':').ok_or(FORM)?;
     let port: u16 = port.parse().map_err(|_| FORM)?;
     let is_part = |part: &str| {
@@ -167,31 +169,65 @@ impl Listen {
     }
 }
 
+/// An address or a name, perhaps with `:tls` behind it. A name is not looked up yet.
+#[derive(Clone, Debug)]
+pub struct Public {
+    place: Place,
+    is_tls: bool,
+}
+
+impl std::str::FromStr for Public {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Public, String> {
+        let (place, is_tls) = cluster_file::parse_place(text).ok_or(FORM)?;
+        Ok(Public { place, is_tls })
+    }
+}
+
+impl fmt::Display for Public {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tls = if self.is_tls { ":tls" } else { "" };
+        write!(f, "{}{tls}", self.place)
+    }
+}
+
 /// Where others reach a process that listens at an address which they cannot use.
-#[derive(clap::Args, Clone, Copy, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct PublicAddress {
-    /// Address at which others reach this process, if it is not the one of --listen; with :tls behind it if --listen
-    /// has it. Needed if that is 0.0.0.0 or [::]
-    #[arg(long, value_name = "IP:PORT")]
-    pub public_address: Option<Listen>,
+    /// Where others reach this process, if it is not at the address of --listen; with :tls behind it if --listen has
+    /// it. Needed if that is 0.0.0.0 or [::]. A cluster file names a coordinator by the HOST:PORT that is given here
+    #[arg(long, value_name = "IP:PORT|HOST:PORT")]
+    pub public_address: Option<Public>,
 }
 
 impl PublicAddress {
-    /// The address for others of a process that listens at `listen`, if it is another one.
-    pub fn beside(self, listen: Listen) -> Outcome<Option<SocketAddr>> {
+    /// The same as [`beside`](Self::beside), for processes that do not follow their name: the address that it has now.
+    pub fn address_beside(&self, listen: Listen) -> Outcome<Option<SocketAddr>> {
+        let address = |place: Place| match place {
+            Place::At(address) => Ok(address),
+            Place::Named(..) => look_up(&place.to_string())
+                .map_err(|line| format!("--public-address {place}: {line}")),
+        };
+        self.beside(listen)?.map(address).transpose()
+    }
+
+    /// The place for others of a process that listens at `listen`, if it is another one.
+    pub fn beside(&self, listen: Listen) -> Outcome<Option<Place>> {
         let is_everywhere = |address: SocketAddr| address.ip().is_unspecified();
-        let Some(public) = self.public_address else {
+        let Some(public) = &self.public_address else {
             return match is_everywhere(listen.address) {
                 true => Err(format!(
                     "--listen {listen} is every address of this machine, and others need one; \
-                    add --public-address IP:PORT with the one at which they reach it"
+                    add --public-address IP:PORT or HOST:PORT with the one at which they reach it"
                 )),
                 false => Ok(None),
             };
         };
-        if is_everywhere(public.address) || public.address.port() == 0 {
+        if public.place.address().is_some_and(is_everywhere) || public.place.port() == 0 {
             return Err(format!(
-                "--public-address {public}: others cannot connect to it; give one IP of this machine, and a port"
+                "--public-address {public}: others cannot connect to it; give one IP or name of this machine, \
+                and a port"
             ));
         }
         if public.is_tls != listen.is_tls {
@@ -199,7 +235,7 @@ impl PublicAddress {
                 "--listen {listen} and --public-address {public}: write :tls behind both or behind neither"
             ));
         }
-        Ok(Some(public.address).filter(|address| *address != listen.address))
+        Ok(Some(public.place.clone()).filter(|place| *place != listen.address))
     }
 }
 
@@ -207,10 +243,10 @@ impl PublicAddress {
 mod tests {
     use super::*;
 
-    fn beside(listen: &str, public: Option<&str>) -> Outcome<Option<SocketAddr>> {
-        let parse = |text: &str| text.parse::<Listen>().expect("an address");
-        let public_address = public.map(parse);
-        PublicAddress { public_address }.beside(parse(listen))
+    fn beside(listen: &str, public: Option<&str>) -> Outcome<Option<Place>> {
+        let listen = listen.parse().expect("an address");
+        let public_address = public.map(|text| text.parse().expect("a place"));
+        PublicAddress { public_address }.beside(listen)
     }
 
     #[test]
@@ -219,6 +255,8 @@ mod tests {
             ("0.0.0.0:4500", None, "add --public-address"),
             ("[::]:4500", None, "add --public-address"),
             ("0.0.0.0:4500", Some("0.0.0.0:4500"), "one IP"),
+            ("0.0.0.0:4500", Some("db-0.db:0"), "a port"),
+            ("0.0.0.0:4500:tls", Some("db-0.db:4500"), "both"),
             ("0.0.0.0:4500", Some("10.0.0.1:0"), "a port"),
             ("0.0.0.0:4500:tls", Some("10.0.0.1:4500"), "both"),
             ("10.0.0.1:4500", Some("10.0.0.1:4500:tls"), "both"),
@@ -257,10 +295,15 @@ mod tests {
     #[test]
     fn others_use_the_public_address_or_the_one_listened_at() {
         let public = Some("10.0.0.1:4600".parse().expect("an address"));
-        assert_eq!(beside("0.0.0.0:4500", Some("10.0.0.1:4600")), Ok(public));
+        assert_eq!(beside("0.0.0.0:4500", Some("10.0.0.1:4600")), Ok(public.clone()));
         assert_eq!(
             beside("10.9.9.9:4500:tls", Some("10.0.0.1:4600:tls")),
             Ok(public)
+        );
+        let named = Some("no-such-host.invalid:4600".parse().expect("a name"));
+        assert_eq!(
+            beside("0.0.0.0:4500", Some("no-such-host.invalid:4600")),
+            Ok(named)
         );
         assert_eq!(beside("10.0.0.1:4600", None), Ok(None));
         assert_eq!(beside("10.0.0.1:4600", Some("10.0.0.1:4600")), Ok(None));

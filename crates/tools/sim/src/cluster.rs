@@ -11,7 +11,7 @@ use plinth_core::{DatabaseConfig, EngineKind};
 use plinth_identity::Identity;
 use plinth_identity::keys::{KeyFile, Keyring};
 use plinth_protocol::control::{ClusterInfo, GetClusterInfo, ProcessClass};
-use plinth_rpc::{Credentials, Transport};
+use plinth_rpc::{Credentials, Place, Transport};
 use plinth_runtime::sim::{Locality, MachineId, Simulation};
 use plinth_runtime::{Duration, disk};
 use plinth_server::{NotCreated, WorkerConfig, create_database, run_worker};
@@ -36,6 +36,8 @@ pub struct Shape {
     pub is_keyed: bool,
     /// Clients may do nothing without a token.
     pub has_tokens: bool,
+    /// Coordinators have names.
+    pub is_named: bool,
     pub sets: CoordinatorSets,
     pub lost: Lost,
     pub last_moments: LastMoments,
@@ -63,6 +65,16 @@ impl CoordinatorSets {
 /// Index of a machine. The simulator numbers machines from 1; the tester's machine is 0.
 pub fn index_of(machine: MachineId) -> usize {
     (machine.0 as usize).saturating_sub(1)
+}
+
+/// The machine with this index.
+fn id_of(index: usize) -> MachineId {
+    MachineId(index as u32 + 1)
+}
+
+/// The name of a machine, in clusters that have names.
+pub fn host(machine: MachineId) -> String {
+    format!("m{}.sim", machine.0)
 }
 
 /// Cache of each storage engine in bytes; small, so that reads reach the disk.
@@ -94,7 +106,11 @@ impl Shape {
         } else {
             draw.between(1, racks.min(3))
         };
-        let coordinators_min = if scenario.can_do_without_one { 3 } else { 1 };
+        let coordinators_min = if scenario.can_do_without_one || scenario.named {
+            3
+        } else {
+            1
+        };
         let coordinators = draw.between(coordinators_min, machines.min(9));
         let processes_max = [4, 4, 4, 3, 2, 2, 2, 2, 2, 2].get(machines - 1);
         let engine = [EngineKind::Ssd, EngineKind::Memory][draw.between(0, 1)];
@@ -126,6 +142,7 @@ impl Shape {
                 resolvers: draw.between(scenario.resolvers_min as usize, 3) as u32,
                 logs: draw.between(replication, if by_halls { halls } else { racks.min(8) }) as u32,
             },
+            is_named: scenario.named,
             sets: CoordinatorSets::default(),
             lost: Lost::default(),
             last_moments: LastMoments::default(),
@@ -166,17 +183,32 @@ impl Shape {
         SocketAddr::from(([10, 0, high, low], 4500 + process as u16))
     }
 
+    /// What others know a process by.
+    fn place(&self, machine: usize, process: usize) -> Place {
+        let address = Self::address(machine, process);
+        match self.is_named {
+            true => Place::Named(host(id_of(machine)).into(), address.port()),
+            false => address.into(),
+        }
+    }
+
+    /// The machines that have coordinators.
+    pub fn coordinating_machines(&self) -> Vec<MachineId> {
+        (0..self.coordinators).map(id_of).collect()
+    }
+
     /// Data directory of the process at this address, on its machine.
     pub fn data_directory(&self, address: SocketAddr) -> PathBuf {
         format!("/data{}", address.port() - 4500).into()
     }
 
     pub fn cluster_file(&self) -> ClusterFile {
-        let coordinators = (0..self.coordinators).map(|machine| Self::address(machine, 0));
+        let place = |machine| self.place(machine, 0);
+        let coordinators = (0..self.coordinators).map(place).collect();
         ClusterFile {
             description: "sim".into(),
             id: format!("s{}", self.seed),
-            coordinators: coordinators.collect(),
+            coordinators,
             keys: None,
             is_tls: false,
             certificates: None,
@@ -220,11 +252,13 @@ impl Shape {
     }
 
     fn worker(&self, machine: usize, process: usize) -> WorkerConfig {
+        let address = Self::address(machine, process);
+        let everywhere = SocketAddr::from(([0; 4], address.port()));
         WorkerConfig {
-            listen: Self::address(machine, process),
-            public: None,
+            listen: if self.is_named { everywhere } else { address },
+            public: self.is_named.then(|| self.place(machine, process)),
             tell: None,
-            data_directory: self.data_directory(Self::address(machine, process)),
+            data_directory: self.data_directory(address),
             cluster: self.cluster_file(),
             cluster_file: Some(format!("/data{process}/plinth.cluster").into()),
             is_keyed: self.is_keyed,
@@ -278,15 +312,18 @@ impl Databases {
 
 /// Starts the machines with their workers. Returns the machines.
 pub fn start(simulation: &Simulation, shape: &Shape) -> Vec<MachineId> {
-    shape.sets.add(shape.cluster_file().coordinators);
+    shape.sets.add(shape.cluster_file().addresses());
     let mut machines = Vec::new();
     for machine in 0..shape.machines {
         let id = simulation.add_machine(Locality::default());
         machines.push(id);
+        if shape.is_named {
+            simulation.name(&host(id), Some(Shape::address(machine, 0).ip()));
+        }
         for process in 0..shape.processes_a_machine {
             let config = shape.worker(machine, process);
             let keys = shape.is_keyed.then(|| shape.keys());
-            simulation.start_process(id, config.listen, move || {
+            simulation.start_process(id, Shape::address(machine, process), move || {
                 let (mut config, keys) = (config.clone(), keys.clone());
                 Box::pin(async move {
                     loop {

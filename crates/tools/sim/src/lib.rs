@@ -14,6 +14,7 @@
 //! - `farm`: the in-memory engine, in a world of its own.
 //! - `idle`: checks that after idle hours every list is as short as at the start.
 //! - `loss`: checks that lost data is never taken for data that never existed.
+//! - `names`: machines that change their addresses.
 //! - `consistency`: checks that all replicas hold the same data.
 //! - [`shrink`](mod@shrink): reduces a failing run.
 //! - [`hunt`](mod@hunt): runs many seeds, several at a time.
@@ -29,6 +30,7 @@ mod idle;
 mod last_moment;
 mod lies;
 mod loss;
+mod names;
 mod phases;
 mod protection;
 pub mod scenario;

@@ -4,7 +4,7 @@ use crate::cluster::{self, Databases, Shape};
 use crate::draw::Draw;
 use crate::scenario::{FaultMix, Scenario};
 use crate::workloads::{self, Day, Space, Workload};
-use crate::{Drawn, Failure, FailureKind, attrition, consistency, idle, loss, strangers};
+use crate::{Drawn, Failure, FailureKind, attrition, consistency, idle, loss, names, strangers};
 use plinth_client::Database;
 use plinth_control::knobs::{FIRST_SHARDS, RECOVERY_RETRY_MS};
 use plinth_coordination::knobs::COORDINATOR_LEASE_MS;
@@ -179,8 +179,15 @@ async fn safety_phase(
         let exchanging = workloads::exchange_coordinators(shape.clone(), day.end);
         plinth_runtime::spawn("exchange", exchanging)
     });
+    let moving = scenario
+        .named
+        .then(|| plinth_runtime::spawn("names", names::run(shape.clone(), day.end)));
     attrition::run(shape.clone(), scenario.clone(), mix).await;
     plinth_runtime::sleep_until(day.end).await;
+    drop(moving);
+    if scenario.named {
+        names::heal();
+    }
     heal();
     if chance(0.5) {
         plinth_runtime::sleep(BEFORE_ONE_IS_SICK).await;

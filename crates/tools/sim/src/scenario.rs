@@ -113,6 +113,8 @@ pub struct Scenario {
     pub siege: bool,
     /// Coordinators change all the time, and some lose their registers meanwhile.
     pub exchange_coordinators: bool,
+    /// Coordinators have names, and machines change their addresses.
+    pub named: bool,
     /// Number of shards at the start; 0: a few, or as many as the knobs say.
     pub first_shards: usize,
     /// What runs beside the store, or instead of it.
@@ -194,6 +196,7 @@ const STANDARD: Scenario = Scenario {
     idle_hours: 0,
     siege: false,
     exchange_coordinators: false,
+    named: false,
     first_shards: 0,
     services: Services::None,
     think_ms: 50..=800,
@@ -360,6 +363,23 @@ const SCENARIOS: &[Scenario] = &[
         },
         swarm: false,
         exchange_coordinators: true,
+        ..STANDARD
+    },
+    Scenario {
+        name: "names",
+        about: "coordinators have names, which lag behind machines that come back at other addresses",
+        machines: 4..=6,
+        machines_max: 6,
+        fault_seconds: 60,
+        fault_interval_ms: 6000,
+        mix: FaultMix {
+            kill_process: 3,
+            power_cut: 1,
+            cut_connections: 1,
+            ..NONE
+        },
+        swarm: false,
+        named: true,
         ..STANDARD
     },
     Scenario {

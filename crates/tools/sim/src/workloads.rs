@@ -65,6 +65,10 @@ pub type Chosen = (Vec<Rc<dyn Workload>>, Space);
 /// Draws some workloads and divides `whole` among them.
 pub fn draw(whole: Space, shape: &Shape, only: Option<&[String]>) -> Chosen {
     let mut kinds = kinds();
+    if shape.is_named {
+        // It chooses coordinators and processes by their addresses.
+        kinds.retain(|kind| kind.name != "operator");
+    }
     random::shuffle(&mut kinds);
     kinds.truncate(random::range(3..6) as usize);
     let parts = kinds.len() as u64 + 1;

@@ -194,6 +194,16 @@ fn a_state_that_only_a_minority_has_and_that_is_acted_on_is_found() {
 }
 
 #[test]
+fn a_name_that_is_resolved_once_is_found() {
+    is_found("name_is_resolved_once", "names");
+}
+
+#[test]
+fn a_process_that_votes_for_whatever_name_leads_to_it_is_found() {
+    is_found("whoever_answers_is_believed", "names");
+}
+
+#[test]
 fn a_coordinator_that_forgets_its_promises_is_found() {
     is_found("coordinator_forgets", "coordinators");
 }

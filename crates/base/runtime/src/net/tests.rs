@@ -167,3 +167,49 @@ fn who_is_refused_hears_why_although_it_has_said_more() {
     });
     assert!(heard_all.get());
 }
+
+#[test]
+fn a_name_stands_for_what_it_was_given_even_if_the_machine_has_moved() {
+    let simulation = Simulation::new(1, SimConfig::default());
+    let machine = simulation.add_machine(Locality::default());
+    let process = simulation.start_process(machine, place(), || {
+        Box::pin(async {
+            let everywhere = SocketAddr::from(([0; 4], place().port()));
+            let mut listener = listen(everywhere).await.expect("it listens");
+            while listener.accept().await.is_ok() {}
+        })
+    });
+    simulation.run(async move {
+        let control = crate::sim::control();
+        let elsewhere = SocketAddr::from(([10, 9, 9, 9], place().port()));
+        let at = |host: &'static str| async move { resolve(host, place().port()).await.ok() };
+        assert_eq!(at("host").await, None);
+        control.name("host", Some(place().ip()));
+        assert_eq!(at("host").await, Some(vec![place()]));
+        connect(place()).await.expect("it listens there");
+        control.kill_process(process, crate::sim::KillKind::Kill);
+        control.move_machine(machine, elsewhere.ip());
+        control.restart_process(process);
+        sleep(crate::Duration::from_millis(10)).await;
+        assert_eq!(at("host").await, Some(vec![place()]), "it is behind");
+        assert!(connect(place()).await.is_err(), "nobody is there any more");
+        connect(elsewhere).await.expect("it listens there");
+        control.name("host", None);
+        assert_eq!(at("host").await, None);
+    });
+}
+
+#[test]
+fn a_name_of_this_machine_is_resolved_for_real_and_another_is_an_error() {
+    crate::real::block_on(async {
+        let found = resolve("localhost", 4500)
+            .await
+            .expect("every machine has it");
+        assert!(
+            found
+                .iter()
+                .all(|at| at.ip().is_loopback() && at.port() == 4500)
+        );
+        assert!(resolve("not a name", 4500).await.is_err());
+    });
+}

@@ -100,6 +100,10 @@ pub(crate) async fn connect(address: SocketAddr) -> io::Result<(Reader, Writer)>
     split(connected.inspect_err(|_| count(&ERRORS, 1))?)
 }
 
+pub(crate) async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    Ok(tokio::net::lookup_host((host, port)).await?.collect())
+}
+
 fn split(stream: TcpStream) -> io::Result<(Reader, Writer)> {
     stream.set_nodelay(true)?;
     let (read, write) = stream.into_split();

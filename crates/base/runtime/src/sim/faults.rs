@@ -6,7 +6,7 @@ use super::{SimConfig, World, current};
 use crate::{Duration, buggify, random};
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -221,6 +221,16 @@ impl Control {
     }
 
     // ---- disks ----
+
+    /// From now on the host's name stands for this address, or for none.
+    pub fn name(&self, host: &str, ip: Option<IpAddr>) {
+        self.within(|world| world.name(host, ip));
+    }
+
+    /// Gives a machine another address, which no other machine has. Its processes must be dead.
+    pub fn move_machine(&self, machine: MachineId, ip: IpAddr) {
+        self.within(|world| world.move_machine(machine, ip));
+    }
 
     /// Writes that need space fail with `StorageFull`; overwrites of allocated space still succeed.
     pub fn set_disk_full(&self, machine: MachineId, full: bool) {

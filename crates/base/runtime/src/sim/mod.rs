@@ -24,6 +24,7 @@ mod faults;
 mod image;
 mod machine;
 mod memory;
+mod names;
 pub(crate) mod network;
 mod pulse;
 mod sickness;
@@ -163,6 +164,7 @@ pub(crate) struct World {
     /// Some disk has lied, or an attacker may have interfered.
     has_lied: Cell<bool>,
     network: RefCell<network::Network>,
+    names: RefCell<names::Names>,
     trace: RefCell<VecDeque<String>>,
     /// Generator, knobs and buggify seed: the world's while the thread is outside it, the thread's own while it is
     /// inside.
@@ -250,6 +252,7 @@ impl World {
             held: Cell::new(0),
             has_lied: Cell::new(false),
             network: RefCell::default(),
+            names: RefCell::default(),
             trace: RefCell::default(),
             swapped: RefCell::new(Some(state)),
             config: RefCell::new(config),

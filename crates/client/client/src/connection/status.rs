@@ -3,12 +3,11 @@
 use super::Inner;
 use plinth_coordination::{ClusterFile, Coordinators};
 use plinth_core::Value;
-use plinth_protocol::coordination::{GetLeader, coordinator};
+use plinth_protocol::coordination::{self, GetLeader};
 use plinth_protocol::status::GetStatus;
-use plinth_rpc::{PROTOCOL_VERSION, Transport};
+use plinth_rpc::{PROTOCOL_VERSION, Place, Transport};
 use plinth_runtime::Duration;
 use serde_json::{Value as Json, json};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// A process that has not answered within this time is reported as silent.
@@ -33,12 +32,12 @@ pub async fn client(
 ) -> Json {
     let file = coordinators.file();
     let reached = file.coordinators.iter();
-    let reached = reached.map(|address| reach(transport, &file, *address));
+    let reached = reached.map(|place| reach(transport, &file, place));
     let reached = plinth_runtime::join_all(reached).await;
     let quorum = reached.iter().filter(|reached| **reached).count() >= file.majority();
     let listed = file.coordinators.iter().zip(&reached);
-    let listed = listed.map(|(address, reachable)| {
-        let mut coordinator = json!({"address": address.to_string(), "reachable": reachable});
+    let listed = listed.map(|(place, reachable)| {
+        let mut coordinator = json!({"address": place.to_string(), "reachable": reachable});
         if *reachable {
             coordinator["protocol"] = json!(format!("{PROTOCOL_VERSION:x}"));
         }
@@ -89,10 +88,9 @@ async fn cluster(inner: &Inner) -> Option<Json> {
         .flatten()
 }
 
-async fn reach(transport: &Transport, file: &ClusterFile, address: SocketAddr) -> bool {
-    let endpoint = coordinator(address).endpoint::<GetLeader>();
+async fn reach(transport: &Transport, file: &ClusterFile, place: &Place) -> bool {
     let register = file.register();
-    let call = transport.call(&endpoint, GetLeader { register });
+    let call = coordination::ask(transport, place, GetLeader { register });
     let answered = plinth_runtime::timeout(ANSWER_LIMIT, call).await;
     matches!(answered, Some(Ok(reply)) if reply.lost.is_none())
 }

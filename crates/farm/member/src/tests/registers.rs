@@ -4,7 +4,7 @@ use super::records::{cluster, seat};
 use crate::register::{from_bytes, to_bytes};
 use crate::{CoordinatedRegister, LocalRegister, Record, Register};
 use bytes::Bytes;
-use plinth_coordination::{ClusterFile, coordinator};
+use plinth_coordination::{ClusterFile, coordinator, places};
 use plinth_core::Uid;
 use plinth_rpc::Transport;
 use plinth_runtime::sim::{KillKind, Locality, ProcessId, SimConfig, Simulation, control};
@@ -20,7 +20,7 @@ fn file() -> ClusterFile {
     ClusterFile {
         description: "farm".into(),
         id: "a1".into(),
-        coordinators: (0..3).map(address).collect(),
+        coordinators: places((0..3).map(address)),
         keys: None,
         is_tls: false,
         certificates: None,

@@ -129,9 +129,8 @@ pub async fn fetch(
     engine: &Rc<dyn KeyValueStore>,
     first: LogPos,
 ) -> Result<(), String> {
-    let sources = identity.service.coordinators.iter();
+    let sources = identity.service.addresses().into_iter();
     let sources: Vec<SocketAddr> = sources
-        .copied()
         .filter(|source| *source != identity.address)
         .collect();
     for _ in 0..TRIES {

@@ -14,7 +14,7 @@ use crate::replica::serves::Serves;
 use crate::stacks::ENGINES;
 use crate::virtual_log::VirtualLog;
 use crate::workload::registers::Registers;
-use plinth_coordination::ClusterFile;
+use plinth_coordination::{ClusterFile, places};
 use plinth_core::Uid;
 use plinth_rpc::{Interface, Request};
 use plinth_runtime::random::{self, below, chance};
@@ -57,7 +57,7 @@ impl Delos {
         let service = ClusterFile {
             description: "simulated".into(),
             id: "d1".into(),
-            coordinators: servers.clone(),
+            coordinators: places(servers.iter().copied()),
             keys: None,
             is_tls: false,
             certificates: None,

@@ -16,7 +16,7 @@ use plinth_protocol::log::{GetLogStatus, LogStatus};
 use plinth_protocol::rate::{GetRateStatus, RateStatus};
 use plinth_protocol::role::Role;
 use plinth_protocol::storage::{GetStorageStatus, StorageStatus};
-use plinth_rpc::{Interface, Request};
+use plinth_rpc::{Interface, Place, Request};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -72,6 +72,11 @@ impl Facts {
     pub fn zone_at(&self, address: SocketAddr) -> Option<&str> {
         self.worker_at(address)
             .map(|worker| &worker.locality.zone[..])
+    }
+
+    pub fn zone_of(&self, place: &Place) -> Option<&str> {
+        let mut at = self.workers.values().filter(|worker| worker.is_at(place));
+        at.next().map(|worker| &worker.locality.zone[..])
     }
 
     /// What a process has said.

@@ -2,6 +2,7 @@
 
 use super::asked::{Facts, StorageServer};
 use plinth_core::config::DatabaseConfig;
+use plinth_rpc::Place;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -87,7 +88,7 @@ pub struct Tolerance {
 }
 
 impl Tolerance {
-    pub fn of(facts: &Facts, config: &DatabaseConfig, coordinators: &[SocketAddr]) -> Tolerance {
+    pub fn of(facts: &Facts, config: &DatabaseConfig, coordinators: &[Place]) -> Tolerance {
         let copies = facts.replicas.as_ref().map_or(0, |replicas| replicas.least);
         let logs = facts.info.log_system.generations.iter().map(|g| g.copies());
         let least = logs.chain([copies]).min().unwrap_or(0);
@@ -115,12 +116,9 @@ impl Tolerance {
 }
 
 /// How many zones may fail until a majority of the coordinators is gone, those first that have most of them.
-fn of_coordinators(facts: &Facts, coordinators: &[SocketAddr]) -> usize {
+fn of_coordinators(facts: &Facts, coordinators: &[Place]) -> usize {
     let mut zones: BTreeMap<&str, usize> = BTreeMap::new();
-    for zone in coordinators
-        .iter()
-        .filter_map(|address| facts.zone_at(*address))
-    {
+    for zone in coordinators.iter().filter_map(|place| facts.zone_of(place)) {
         *zones.entry(zone).or_default() += 1;
     }
     let mut counts: Vec<usize> = zones.into_values().collect();

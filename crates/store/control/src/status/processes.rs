@@ -30,7 +30,7 @@ pub fn processes(cluster: &Cluster, facts: &Facts) -> Value {
         if cluster.interface.address == address {
             roles.push((Role::Controller, Some(cluster.interface.id)));
         }
-        if coordinators.contains(&address) {
+        if coordinators.iter().any(|place| worker.is_at(place)) {
             roles.push((Role::Coordinator, None));
         }
         // Log servers of older epochs are only in the worker's own list.

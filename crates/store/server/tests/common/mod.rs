@@ -7,7 +7,7 @@ use plinth_coordination::{ClusterFile, Coordinators, election};
 use plinth_core::DatabaseConfig;
 use plinth_protocol::control::ProcessClass;
 use plinth_protocol::status::GetStatus;
-use plinth_rpc::Transport;
+use plinth_rpc::{Place, Transport};
 use plinth_runtime::Duration;
 use plinth_runtime::sim::{KillKind, Locality, MachineId, ProcessId, Simulation, control};
 use plinth_server::{NotCreated, WorkerConfig, accept_lost_registers, create_database, run_worker};
@@ -23,10 +23,21 @@ pub fn address(server: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, server], 4500))
 }
 
+/// The host's name of a server that has one.
+pub fn host(server: u8) -> String {
+    format!("host-{server}")
+}
+
+pub fn name(server: u8) -> Place {
+    Place::Named(host(server).into(), 4500)
+}
+
 /// Servers on machines of their own. A server that ends is started again, unless it is to stay ended.
 #[derive(Clone)]
 pub struct Cluster {
     pub file: ClusterFile,
+    /// Servers have names.
+    has_names: bool,
     machines: Rc<RefCell<Vec<(MachineId, ProcessId)>>>,
     /// The last lines of servers that ended.
     pub lines: Rc<RefCell<Vec<String>>>,
@@ -38,8 +49,24 @@ pub struct Cluster {
 impl Cluster {
     pub fn start(simulation: &Simulation, coordinators: u8, servers: u8) -> Self {
         let addresses: Vec<String> = (1..=coordinators).map(|i| address(i).to_string()).collect();
+        Self::start_with(simulation, &addresses.join(","), false, servers)
+    }
+
+    /// Servers that have names, with these coordinators.
+    pub fn start_named(simulation: &Simulation, coordinators: &str, servers: u8) -> Self {
+        (1..=servers).for_each(|i| simulation.name(&host(i), Some(address(i).ip())));
+        Self::start_with(simulation, coordinators, true, servers)
+    }
+
+    fn start_with(
+        simulation: &Simulation,
+        coordinators: &str,
+        has_names: bool,
+        servers: u8,
+    ) -> Self {
         let cluster = Cluster {
-            file: ClusterFile::parse(&format!("a:b@{}", addresses.join(","))).expect("valid"),
+            file: ClusterFile::parse(&format!("a:b@{coordinators}")).expect("valid"),
+            has_names,
             machines: Rc::default(),
             lines: Rc::default(),
             accepts_loss: Rc::default(),
@@ -53,10 +80,27 @@ impl Cluster {
     }
 
     pub fn serve(&self, control: &plinth_runtime::sim::Control, machine: MachineId, server: u8) {
+        let name = self.has_names.then(|| name(server));
+        self.serve_as(control, machine, address(server), name);
+    }
+
+    /// A server with this public place. It listens everywhere if it has one.
+    pub fn serve_as(
+        &self,
+        control: &plinth_runtime::sim::Control,
+        machine: MachineId,
+        address: SocketAddr,
+        public: Option<Place>,
+    ) {
         let cluster = self.clone();
+        let everywhere = SocketAddr::from(([0; 4], 4500));
         let config = WorkerConfig {
-            listen: address(server),
-            public: None,
+            listen: if public.is_some() {
+                everywhere
+            } else {
+                address
+            },
+            public,
             tell: None,
             data_directory: "/data".into(),
             cluster: self.file.clone(),
@@ -70,7 +114,7 @@ impl Cluster {
             metrics: None,
             cache_bytes: 1 << 20,
         };
-        let process = control.start_process(machine, address(server), move || {
+        let process = control.start_process(machine, address, move || {
             let (cluster, config) = (cluster.clone(), config.clone());
             Box::pin(async move {
                 loop {

@@ -2,7 +2,7 @@
 //! is measured runs on them.
 
 use crate::delos::rows::Stack;
-use plinth_coordination::{ClusterFile, Coordinators, coordinator};
+use plinth_coordination::{ClusterFile, Coordinators, coordinator, places};
 use plinth_core::Uid;
 use plinth_delos::coordinated_register::CoordinatedRegister;
 use plinth_delos::log::LogError;
@@ -127,7 +127,7 @@ impl Nodes {
         let file = ClusterFile {
             description: "bench".into(),
             id: format!("{high:016x}"),
-            coordinators: addresses.clone(),
+            coordinators: places(addresses.iter().copied()),
             keys: None,
             is_tls: false,
             certificates: None,

@@ -4,7 +4,7 @@ use super::create::{COORDINATORS_MAX, adopt, greet, seats};
 use super::service::{RETRY_PAUSE, Seen, Service, Unanswered, ask};
 use super::{AddReplica, Call, Common, Engine, ReconfigureLog, RemoveReplica, Trim, Upgrade};
 use crate::Outcome;
-use plinth_coordination::Coordinators;
+use plinth_coordination::{Coordinators, places};
 use plinth_delos::coordinated_register::CoordinatedRegister;
 use plinth_delos::quorum::messages::{Config, SERVERS_MAX};
 use plinth_delos::replica::messages::{
@@ -167,7 +167,8 @@ pub async fn reconfigure_log(arguments: &ReconfigureLog) -> Outcome {
 async fn choose_coordinators(service: &Service, common: &Common, among: &[Seen]) -> Outcome {
     let serving = among.iter().filter(|seen| seen.serves());
     let mut wanted: Vec<SocketAddr> = serving.map(|seen| seen.member.address).collect();
-    wanted.sort_by_key(|address| !service.file.coordinators.contains(address));
+    let present = service.file.addresses();
+    wanted.sort_by_key(|address| !present.contains(address));
     wanted.truncate(seats(wanted.len(), COORDINATORS_MAX));
     if wanted.is_empty() {
         return Err(format!(
@@ -178,7 +179,7 @@ async fn choose_coordinators(service: &Service, common: &Common, among: &[Seen])
     let coordinators = Coordinators::from(service.file.clone());
     let register = CoordinatedRegister::new(&service.transport, &coordinators);
     let limit = service.left().max(Duration::from_secs(5));
-    let moved = timeout(limit, register.move_to(wanted)).await;
+    let moved = timeout(limit, register.move_to(places(wanted))).await;
     let moved = moved.ok_or_else(|| {
         format!(
             "the coordinators of {} do not answer: a majority of the present ones and of the next ones must live",
@@ -268,7 +269,7 @@ pub async fn remove_replica(arguments: &RemoveReplica) -> Outcome {
     let removed = find(&seen, name, &service)?;
     let (id, address) = (removed.id, removed.member.address);
     let left: Vec<Seen> = seen.into_iter().filter(|seen| seen.id != id).collect();
-    if service.file.coordinators.contains(&address) {
+    if service.file.addresses().contains(&address) {
         choose_coordinators(&service, common, &left).await?;
     }
     let is_in_log = last_config(&left).is_none_or(|config| {

@@ -6,7 +6,7 @@ use super::service::{RETRY_PAUSE, Service, ask};
 use crate::Outcome;
 use crate::tls::TlsArguments;
 use plinth_coordination::certificates::{Tls, missing};
-use plinth_coordination::{ClusterFile, Coordinators, key_file};
+use plinth_coordination::{ClusterFile, Coordinators, key_file, places};
 use plinth_core::Error;
 use plinth_delos::coordinated_register::CoordinatedRegister;
 use plinth_delos::quorum::client::QuorumLoglets;
@@ -251,7 +251,7 @@ pub async fn new_file(
     Ok(ClusterFile {
         description: name.into(),
         id: format!("{:016x}", random::u64()),
-        coordinators: coordinators(replicas),
+        coordinators: places(coordinators(replicas)),
         keys: key_file::keyring(path).await?,
         is_tls,
         certificates,
@@ -330,8 +330,8 @@ pub async fn greet(transport: Transport, at: At) -> Outcome<Greeting> {
                 ));
             }
             Err(_) => {
-                let refusal = transport.ungreeted(at.address);
-                if let Some(refusal) = refusal.filter(|_| transport.is_denied(at.address)) {
+                let refusal = transport.ungreeted(&at.address.into());
+                if let Some(refusal) = refusal.filter(|_| transport.is_denied(&at.address.into())) {
                     return Err(format!("the process at {}: {refusal}", at.address));
                 }
             }

@@ -150,7 +150,7 @@ async fn check(arguments: &Arguments, replicas: &[At], path: &Path) -> Outcome {
         return Ok(());
     }
     let file = load(path, &TlsArguments::default()).await?;
-    if file.coordinators.first() != Some(&replicas[0].address) {
+    if file.addresses().first() != Some(&replicas[0].address) {
         return Err(format!(
             "{} names replicas from {} on: resume it with that --port, or choose another --data-dir",
             path.display(),

@@ -146,7 +146,7 @@ async fn credentials(arguments: &Arguments) -> Outcome<(Credentials, Task<()>)> 
 
 /// Where others reach the replica, if not at --listen.
 fn public(arguments: &Arguments) -> Outcome<Option<SocketAddr>> {
-    let public = arguments.public.beside(arguments.listen)?;
+    let public = arguments.public.address_beside(arguments.listen)?;
     match public.is_none() && arguments.listen.address.port() == 0 {
         true => Err("others must find it: give --listen a port".into()),
         false => Ok(public),

@@ -11,7 +11,7 @@ use plinth_delos::replica::messages::{
     AskStatus, CallService, Called, ReplicaStatus, Told, process,
 };
 use plinth_identity::Identity;
-use plinth_rpc::{Request, Transport};
+use plinth_rpc::{Place, Request, Transport};
 use plinth_runtime::{Duration, Instant, join_all, now, sleep, timeout};
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
@@ -68,6 +68,7 @@ pub async fn ask<R: Request>(
 /// Reads the service's file, the keys beside it, and the certificates of this process.
 pub async fn load(path: &Path, tls: &TlsArguments) -> Outcome<ClusterFile> {
     let file = ClusterFile::load_with(path, tls.settings()).await;
+    let file = file.and_then(|file| file.addresses_for("plinth delos", path).map(|_| file));
     let tell = |file: &ClusterFile| tls.tell_if_unused(file.is_tls, path.display());
     file.inspect(tell)
         .map_err(|error| match error.0.strip_prefix("cluster file") {
@@ -88,7 +89,7 @@ impl Service {
     }
 
     pub fn of(file: ClusterFile, seconds: u64) -> Service {
-        let known = file.coordinators.iter().copied().collect();
+        let known = file.addresses().into_iter().collect();
         let transport = Transport::client_with(file.credentials(Identity::Server));
         Service {
             file,
@@ -146,7 +147,7 @@ impl Service {
     pub async fn look(&self) -> Outcome<Vec<Seen>> {
         let mut last_word = String::new();
         loop {
-            let first = self.statuses(&self.file.coordinators).await;
+            let first = self.statuses(&self.file.addresses()).await;
             let best = first.iter().max_by_key(|(_, status)| status.applied);
             if let Some((_, best)) = best.filter(|(_, best)| !best.members.is_empty()) {
                 return Ok(self.complete(best.members.clone(), &first).await);
@@ -169,7 +170,7 @@ impl Service {
         members: Vec<(u64, Member)>,
         known: &[(SocketAddr, ReplicaStatus)],
     ) -> Vec<Seen> {
-        let asked: BTreeSet<SocketAddr> = self.file.coordinators.iter().copied().collect();
+        let asked: BTreeSet<SocketAddr> = self.file.addresses().into_iter().collect();
         let others: Vec<SocketAddr> = members
             .iter()
             .map(|(_, member)| member.address)
@@ -192,7 +193,7 @@ impl Service {
     /// The line when this process may not ask what it asks.
     pub fn denial(&self) -> String {
         let name = self.name();
-        let is_denied = |at: &&SocketAddr| self.transport.is_denied(**at);
+        let is_denied = |at: &&Place| self.transport.is_denied(at);
         match (self.ungreeted(is_denied), self.file.is_tls) {
             (Some(why), _) => format!("service {name}: {why}"),
             (None, true) => format!(
@@ -207,12 +208,12 @@ impl Service {
     }
 
     /// Why the first of these processes that has not answered a greeting has not, as far as is known.
-    fn ungreeted(&self, of: impl Fn(&&SocketAddr) -> bool) -> Option<String> {
+    fn ungreeted(&self, of: impl Fn(&&Place) -> bool) -> Option<String> {
         let mut all = self.file.coordinators.iter().filter(of);
         all.find_map(|at| {
             Some(format!(
                 "the process at {at}: {}",
-                self.transport.ungreeted(*at)?
+                self.transport.ungreeted(at)?
             ))
         })
     }
@@ -220,7 +221,7 @@ impl Service {
     /// No majority lets this process ask anything. A process that is down cannot say so.
     fn is_denied(&self) -> bool {
         let all = self.file.coordinators.iter();
-        let denied = all.filter(|address| self.transport.is_denied(**address));
+        let denied = all.filter(|at| self.transport.is_denied(at));
         self.file.coordinators.len() - denied.count() < self.file.majority()
     }
 
@@ -232,7 +233,7 @@ impl Service {
             .file
             .coordinators
             .iter()
-            .map(SocketAddr::to_string)
+            .map(Place::to_string)
             .collect();
         format!(
             "service {} does not answer after {} s{last_word}; its processes are at {}{why}",

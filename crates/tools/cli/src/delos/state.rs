@@ -148,13 +148,13 @@ fn as_json(
     let engines = engines.map(|(name, on)| json!({ "name": name, "on": on }));
     let loglets = best.loglets.iter();
     let loglets = loglets.map(|(first, description)| loglet_json(seen, *first, description));
-    let coordinators = service.file.coordinators.iter();
+    let coordinators = service.file.addresses().into_iter();
     json!({
         "service": service.name(),
         "key": service.file.key(),
         "kind": best.kind,
         "position": best.applied,
-        "coordinators": coordinators.map(|address| at(seen, *address)).collect::<Vec<_>>(),
+        "coordinators": coordinators.map(|address| at(seen, address)).collect::<Vec<_>>(),
         "lease_holder": lease_holder(seen, best),
         "replicas": replicas.collect::<Vec<_>>(),
         "backup": backup.map(backup::as_json),

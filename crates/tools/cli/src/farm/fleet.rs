@@ -10,7 +10,7 @@
 use super::keeping::Keeping;
 use crate::children::{self, CHECK_INTERVAL, describe};
 use crate::{Outcome, keys};
-use plinth_coordination::{ClusterFile, cluster_file, key_file, why};
+use plinth_coordination::{ClusterFile, cluster_file, key_file, places, why};
 use plinth_farm_server::{Guest, GuestConfig, Survey, caller, memory_directory, survey};
 use plinth_rpc::Transport;
 use plinth_runtime::{Duration, Either, now, race, sleep};
@@ -65,6 +65,8 @@ async fn former(path: &Path) -> Outcome<Option<ClusterFile>> {
         Ok(false) => Ok(None),
         Ok(true) => {
             let found = ClusterFile::load(path).await;
+            let found =
+                found.and_then(|file| file.addresses_for("plinth farm", path).map(|_| file));
             found.map(Some).map_err(|error| error.to_string())
         }
         Err(error) => Err(format!("cluster file {}: {error}", path.display())),
@@ -123,7 +125,7 @@ impl Fleet {
         let mut file = ClusterFile {
             description: DESCRIPTION.into(),
             id,
-            coordinators: named.map(|i| address(first_port, i)).collect(),
+            coordinators: places(named.map(|i| address(first_port, i))),
             keys: None,
             is_tls: false,
             certificates: None,

@@ -81,7 +81,7 @@ async fn start(arguments: Arguments, at: &str) -> Outcome {
     arguments
         .listen
         .tell_if_open(cluster.certificates.is_some(), cluster.keys.is_some());
-    let public = arguments.public.beside(arguments.listen)?;
+    let public = arguments.public.address_beside(arguments.listen)?;
     let cluster_file = arguments.cluster.find().await;
     let page = arguments.metrics.map(|address| (address, Page::default()));
     if let Some((address, page)) = &page {

@@ -77,7 +77,7 @@ async fn serve(arguments: &Arguments) -> Outcome {
     let file = arguments.cluster.load_for_tool().await?;
     let address = match arguments.address {
         Some(address) => address,
-        None => own_address(file.coordinators[0])?,
+        None => own_address(file.addresses()[0])?,
     };
     let limit = Duration::from_secs(arguments.timeout);
     let guest = Guest::enter(GuestConfig {

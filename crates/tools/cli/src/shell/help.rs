@@ -15,7 +15,7 @@ const HELP: &[(&str, &str, &str)] = &[
         "change the configuration; with new, create the database of a new cluster; \
         clients says what a client may do without a token: all, read, or nothing"),
     ("consistencycheck", "", "compare all replicas, now; the database does so by itself, slowly, all the time"),
-    ("coordinators", "[auto|IP:PORT…]",
+    ("coordinators", "[auto|IP:PORT…|HOST:PORT…]",
         "let these servers be the coordinators, or with auto those that suit best; \
         without arguments, show who they are"),
     ("createtenant", "NAME", "create a tenant"),

@@ -12,6 +12,7 @@ use plinth_core::Uid;
 use plinth_protocol::control::{
     ChangeCoordinators, ClusterInfo, GetClusterInfo, RegisterWorker, ServersChanged,
 };
+use plinth_rpc::Place;
 use plinth_runtime::Duration;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -51,11 +52,7 @@ impl Session {
     }
 
     /// The coordinators among excluded processes.
-    fn coordinators_among(
-        &self,
-        excluded: &[Target],
-        workers: &[RegisterWorker],
-    ) -> Vec<SocketAddr> {
+    fn coordinators_among(&self, excluded: &[Target], workers: &[RegisterWorker]) -> Vec<Place> {
         let coordinators = self.connection.coordinators.file().coordinators;
         exclusion::among(excluded, &coordinators, workers)
     }
@@ -63,7 +60,7 @@ impl Session {
     /// Warning that excluded coordinators stay coordinators; empty if no excluded process is one.
     fn warn_of_coordinators(&self, excluded: &[Target], workers: &[RegisterWorker]) -> String {
         let among = self.coordinators_among(excluded, workers);
-        let among: Vec<String> = among.iter().map(SocketAddr::to_string).collect();
+        let among: Vec<String> = among.iter().map(Place::to_string).collect();
         match among.is_empty() {
             true => String::new(),
             false => format!(
@@ -87,13 +84,13 @@ impl Session {
         if best.len() < now.len() || is_excluded {
             return Ok(None);
         }
-        let wanted = best.into_iter().map(|address| (address, false)).collect();
+        let wanted = best.into_iter().map(|place| (place, false)).collect();
         // A refusal changes nothing, and the warning at the end says what is to do.
         Ok(self.change_coordinators(Some(wanted)).await.ok())
     }
 
     /// The coordinators that suit best.
-    async fn best_coordinators(&self, now: &[SocketAddr]) -> Outcome<Vec<SocketAddr>> {
+    async fn best_coordinators(&self, now: &[Place]) -> Outcome<Vec<Place>> {
         let configured = management::configured(&self.connection.database).await?;
         let (config, excluded) = (configured.config, configured.excluded);
         let mut workers = self.connection.workers().await?;
@@ -154,22 +151,19 @@ impl Session {
     }
 
     /// Repeats the request while the controller changes; repeating it does no harm.
-    async fn change_coordinators(
-        &self,
-        wanted: Option<Vec<(SocketAddr, bool)>>,
-    ) -> Outcome<String> {
+    async fn change_coordinators(&self, wanted: Option<Vec<(Place, bool)>>) -> Outcome<String> {
         let coordinators = &self.connection.coordinators;
         let before = coordinators.file();
         let wanted = match wanted {
             Some(wanted) => {
-                if let Some((address, _)) =
+                if let Some((place, _)) =
                     wanted.iter().find(|(_, is_tls)| *is_tls && !before.is_tls)
                 {
                     return Err(format!(
-                        "{address}:tls: the cluster file does not ask for TLS; see Certificates in docs/security.md"
+                        "{place}:tls: the cluster file does not ask for TLS; see Certificates in docs/security.md"
                     ));
                 }
-                wanted.into_iter().map(|(address, _)| address).collect()
+                wanted.into_iter().map(|(place, _)| place).collect()
             }
             None => {
                 let best = self.best_coordinators(&before.coordinators).await?;

@@ -13,10 +13,10 @@ use super::throttle::{self, Throttling};
 use plinth_access::Clients;
 use plinth_control::exclusion::Target;
 use plinth_control::management::ConfigChange;
-use plinth_coordination::cluster_file::parse_address;
+use plinth_coordination::cluster_file::parse_place;
 use plinth_core::{DatabaseConfig, EngineKind, Key, Uid, Value};
+use plinth_rpc::Place;
 use plinth_runtime::Duration;
-use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 
 /// Limit of rows of a range if the user names none.
@@ -84,7 +84,7 @@ pub enum Management {
     Distribute(Distributing),
     /// `None`: the cluster chooses the best.
     /// With whether `:tls` was said behind each.
-    Coordinators(Option<Vec<(SocketAddr, bool)>>),
+    Coordinators(Option<Vec<(Place, bool)>>),
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -310,14 +310,14 @@ fn parse_management(words: &Words) -> Result<Management, String> {
     })
 }
 
-fn parse_coordinators(words: &Words) -> Result<Vec<(SocketAddr, bool)>, String> {
-    let addresses = (0..words.arguments.len()).map(|i| {
+fn parse_coordinators(words: &Words) -> Result<Vec<(Place, bool)>, String> {
+    let places = (0..words.arguments.len()).map(|i| {
         let text = words.text(i);
-        parse_address(&text).ok_or_else(|| {
-            format!("coordinators: `{text}' is not an address of the form ip:port or ip:port:tls")
+        parse_place(&text).ok_or_else(|| {
+            format!("coordinators: `{text}' is neither ip:port nor host:port, perhaps with :tls behind it")
         })
     });
-    addresses.collect()
+    places.collect()
 }
 
 fn parse_exclusion(words: &Words) -> Result<Management, String> {

@@ -11,7 +11,7 @@ use plinth_control::distribution::{self, Part};
 use plinth_control::exclusion::Target;
 use plinth_control::management::{self, ConfigChange};
 use plinth_control::ratekeeper::tags::{self, Manual};
-use plinth_coordination::{Coordinators, election};
+use plinth_coordination::{Coordinators, election, places};
 use plinth_core::{EngineKind, Uid};
 use plinth_protocol::control::{
     ChangeCoordinators, GetWorkers, ProcessClass, RegisterWorker, ServersChanged,
@@ -167,9 +167,12 @@ impl Operator {
         let leader = election::current_leader(&self.transport, &self.coordinators).await;
         let leader = leader.ok_or("there is no controller")?;
         let endpoint = leader.controller.endpoint::<ChangeCoordinators>();
-        let call = self
-            .transport
-            .call(&endpoint, ChangeCoordinators { coordinators });
+        let call = self.transport.call(
+            &endpoint,
+            ChangeCoordinators {
+                coordinators: places(coordinators),
+            },
+        );
         let reply = call.await.map_err(|error| error.to_string())?;
         Ok(reply.refusal)
     }

@@ -16,7 +16,7 @@
 use plinth_client::Database;
 use plinth_control::exclusion::Target;
 use plinth_control::management;
-use plinth_coordination::{ClusterFile, Coordinators, election};
+use plinth_coordination::{ClusterFile, Coordinators, election, places};
 use plinth_core::{DatabaseConfig, EngineKind};
 use plinth_protocol::control::{
     ChangeCoordinators, ClusterInfo, GetClusterInfo, GetWorkers, ProcessClass, RegisterWorker,
@@ -42,7 +42,7 @@ fn cluster_file() -> ClusterFile {
     ClusterFile {
         description: "golden".into(),
         id: "g".into(),
-        coordinators: [1, 2, 3].map(address).into(),
+        coordinators: places([1, 2, 3].map(address)),
         keys: None,
         is_tls: false,
         certificates: None,
@@ -152,9 +152,12 @@ impl Cluster {
         let endpoint = self.controller().await.endpoint::<ChangeCoordinators>();
         let coordinators: Vec<SocketAddr> = machines.map(address).into();
         trace!("OperatorMovesCoordinators", "to" => format!("{coordinators:?}"));
-        let call = self
-            .transport
-            .call(&endpoint, ChangeCoordinators { coordinators });
+        let call = self.transport.call(
+            &endpoint,
+            ChangeCoordinators {
+                coordinators: places(coordinators),
+            },
+        );
         let reply = call.await.expect("nothing fails");
         assert_eq!(reply.refusal, "", "the coordinators may move");
     }

@@ -222,7 +222,7 @@ async fn sides(plan: &Plan) -> Outcome<Vec<Side>> {
     if let Some(file) = &plan.store {
         let cluster = ClusterArguments::of(file.clone(), 10);
         let connection = cluster.connect().await?;
-        let at = connection.coordinators.file().coordinators;
+        let at = connection.coordinators.file().addresses();
         let pids = server_cpu::processes_listening_at(&at);
         sides.push(side("store", Kind::Store(connection), pids));
     }
