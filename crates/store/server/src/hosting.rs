@@ -438,8 +438,8 @@ impl Hosting {
         Ok(())
     }
 
-    /// Ends a role as a crash would: a log server comes back from its disk, as it would after a restart. Or the process,
-    /// in order, if the id is that of its worker.
+    /// Ends a role as a crash would: a log server comes back from its disk, as it would after a restart. Or the
+    /// process, in order, if the id is that of its worker.
     async fn kill(self: Rc<Self>, id: Uid) -> Result<()> {
         if id == WORKER {
             self.end_soon();

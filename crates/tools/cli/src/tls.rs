@@ -295,7 +295,10 @@ mod tests {
     #[test]
     fn others_use_the_public_address_or_the_one_listened_at() {
         let public = Some("10.0.0.1:4600".parse().expect("an address"));
-        assert_eq!(beside("0.0.0.0:4500", Some("10.0.0.1:4600")), Ok(public.clone()));
+        assert_eq!(
+            beside("0.0.0.0:4500", Some("10.0.0.1:4600")),
+            Ok(public.clone())
+        );
         assert_eq!(
             beside("10.9.9.9:4500:tls", Some("10.0.0.1:4600:tls")),
             Ok(public)
