@@ -13,12 +13,14 @@ use plinth_protocol::control::{
     ChangeCoordinators, ClusterInfo, GetClusterInfo, RegisterWorker, ServersChanged,
 };
 use plinth_rpc::Place;
-use plinth_runtime::Duration;
+use plinth_runtime::{Duration, net};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 /// Interval between checks whether excluded processes still hold data.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// A resolver that does not answer within this time is not waited for.
+const RESOLVE_LIMIT: Duration = Duration::from_secs(2);
 
 fn said(text: impl Into<String>) -> Outcome<Answer> {
     Ok(Answer::Text(text.into()))
@@ -51,15 +53,41 @@ impl Session {
         }
     }
 
-    /// The coordinators among excluded processes.
-    fn coordinators_among(&self, excluded: &[Target], workers: &[RegisterWorker]) -> Vec<Place> {
+    /// The coordinators among excluded processes. A new controller may not know all workers yet, so a coordinator that
+    /// is not among them is looked for at the address of its name.
+    async fn coordinators_among(
+        &self,
+        excluded: &[Target],
+        workers: &[RegisterWorker],
+    ) -> Vec<Place> {
         let coordinators = self.connection.coordinators.file().coordinators;
-        exclusion::among(excluded, &coordinators, workers)
+        let mut among = exclusion::among(excluded, &coordinators, workers);
+        for place in coordinators {
+            let Place::Named(host, port) = &place else {
+                continue;
+            };
+            if workers.iter().any(|worker| worker.is_at(&place)) {
+                continue;
+            }
+            let found = plinth_runtime::timeout(RESOLVE_LIMIT, net::resolve(host, *port)).await;
+            let found = found.and_then(Result::ok).unwrap_or_default();
+            if found
+                .iter()
+                .any(|at| excluded.iter().any(|target| target.names(at)))
+            {
+                among.push(place);
+            }
+        }
+        among
     }
 
     /// Warning that excluded coordinators stay coordinators; empty if no excluded process is one.
-    fn warn_of_coordinators(&self, excluded: &[Target], workers: &[RegisterWorker]) -> String {
-        let among = self.coordinators_among(excluded, workers);
+    async fn warn_of_coordinators(
+        &self,
+        excluded: &[Target],
+        workers: &[RegisterWorker],
+    ) -> String {
+        let among = self.coordinators_among(excluded, workers).await;
         let among: Vec<String> = among.iter().map(Place::to_string).collect();
         match among.is_empty() {
             true => String::new(),
@@ -76,7 +104,8 @@ impl Session {
     async fn let_others_coordinate(&self, excluded: &[Target]) -> Outcome<Option<String>> {
         let workers = self.connection.workers().await?;
         let now = self.connection.coordinators.file().coordinators;
-        if self.coordinators_among(excluded, &workers).is_empty() {
+        let among = self.coordinators_among(excluded, &workers).await;
+        if among.is_empty() {
             return Ok(None);
         }
         let best = self.best_coordinators(&now).await?;
@@ -116,7 +145,7 @@ impl Session {
             Management::Exclude { targets, force, .. } => {
                 let workers = self.connection.workers().await?;
                 management::exclude(database, &workers, &targets, force).await?;
-                let warning = self.warn_of_coordinators(&targets, &workers);
+                let warning = self.warn_of_coordinators(&targets, &workers).await;
                 format!("Excluded; their data is on its way to others{warning}").into()
             }
             Management::Include(targets) => {
@@ -207,7 +236,7 @@ impl Session {
             let database = &self.connection.database;
             let needed = management::still_needed(database, &workers, &info.log_system).await?;
             if needed.is_empty() {
-                return match self.warn_of_coordinators(excluded, &workers) {
+                return match self.warn_of_coordinators(excluded, &workers).await {
                     none if none.is_empty() => {
                         let moved = moved.map_or(String::new(), |line| format!("\n{line}"));
                         said(format!(
