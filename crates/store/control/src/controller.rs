@@ -52,7 +52,7 @@ const NAME_BYTES_MAX: usize = 1000;
 const DRAIN_CHECK: Duration = Duration::from_millis(500);
 
 /// What ends an epoch: a role that has gone, a server under another address, another configuration, a broken disk, or
-/// room for more log servers.
+/// better places for log servers.
 type Over = Either<(Role, Interface, Gone), Either<Either<(), ()>, Either<(), ()>>>;
 
 /// Says why an epoch has ended.
@@ -73,7 +73,8 @@ fn why_over(over: Over) -> String {
             "the disk of a log server is full or sick".to_owned()
         }
         Either::Right(Either::Right(Either::Right(()))) => {
-            "there is room for more of the log servers that are configured".to_owned()
+            "there are better places for log servers: more of them, or none that is excluded"
+                .to_owned()
         }
     }
 }

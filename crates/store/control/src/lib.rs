@@ -14,7 +14,7 @@
 //! - [`exclusion`]: processes that must have neither data nor roles.
 //! - [`ratekeeper`]: how many transactions may begin.
 //! - [`full_disks`]: replaces log servers whose disk is full or sick.
-//! - `growth`: takes log servers that were asked for, when there are places for them.
+//! - `growth`: takes better places for log servers, when there are some: for more of them, and none excluded.
 //! - [`singletons`]: keeps the roles running that do not belong to the epoch.
 //! - `streams`: removes entries of streams that nobody needs.
 //! - [`creation`]: the first state of a new database. Pure.

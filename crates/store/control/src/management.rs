@@ -290,6 +290,17 @@ pub async fn still_needed(
     .await
 }
 
+/// True if the process of each storage server is among the workers. Those of a new controller register one by one.
+pub async fn are_all_known(database: &Database, workers: &[RegisterWorker]) -> Outcome<bool> {
+    decide(database, async |tr| {
+        let list = singletons::read_servers(tr).await?;
+        let mut servers = list.servers.iter();
+        let is_known = |address| workers.iter().any(|w| w.worker.address == address);
+        Ok(Ok(servers.all(|(_, record)| is_known(record.address))))
+    })
+    .await
+}
+
 /// Locks the database: only lock-aware transactions may read and write.
 pub async fn lock(database: &Database, id: Uid) -> Outcome<()> {
     decide(database, async |tr| {

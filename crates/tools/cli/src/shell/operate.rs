@@ -19,6 +19,8 @@ use std::net::SocketAddr;
 
 /// Interval between checks whether excluded processes still hold data.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// All processes that run have registered with a new controller by then.
+const REGISTRATION_LIMIT: Duration = Duration::from_secs(6);
 /// A resolver that does not answer within this time is not waited for.
 const RESOLVE_LIMIT: Duration = Duration::from_secs(2);
 
@@ -127,12 +129,37 @@ impl Session {
         Ok(coordinators::choose(&workers, now, &config))
     }
 
+    /// Does `act` with the workers. If it is refused while a new controller does not know all of them yet, it is tried
+    /// again for a while. Returns also the workers.
+    async fn with_workers<T>(
+        &self,
+        act: impl AsyncFn(&[RegisterWorker]) -> Outcome<T>,
+    ) -> Outcome<(T, Vec<RegisterWorker>)> {
+        let began = plinth_runtime::now();
+        loop {
+            let workers = self.connection.workers().await?;
+            let refusal = match act(&workers).await {
+                Ok(done) => return Ok((done, workers)),
+                Err(refusal) => refusal,
+            };
+            let database = &self.connection.database;
+            if began.elapsed() >= REGISTRATION_LIMIT
+                || management::are_all_known(database, &workers).await?
+            {
+                return Err(refusal);
+            }
+            plinth_runtime::sleep(LOOK_INTERVAL).await;
+        }
+    }
+
     async fn change(&self, statement: Management) -> Outcome<Answer> {
         let database = &self.connection.database;
         let answer: Answer = match statement {
             Management::Configure(change) => {
-                let workers = self.connection.workers().await?;
-                let config = management::configure(database, &workers, change).await?;
+                let act = async |workers: &[RegisterWorker]| {
+                    management::configure(database, workers, change).await
+                };
+                let (config, workers) = self.with_workers(act).await?;
                 let fewer = change
                     .logs
                     .and_then(|_| management::fewer_logs(&config, &workers));
@@ -143,8 +170,10 @@ impl Session {
                 list_excluded(&management::configured(database).await?.excluded)
             }
             Management::Exclude { targets, force, .. } => {
-                let workers = self.connection.workers().await?;
-                management::exclude(database, &workers, &targets, force).await?;
+                let act = async |workers: &[RegisterWorker]| {
+                    management::exclude(database, workers, &targets, force).await
+                };
+                let ((), workers) = self.with_workers(act).await?;
                 let warning = self.warn_of_coordinators(&targets, &workers).await;
                 format!("Excluded; their data is on its way to others{warning}").into()
             }
