@@ -29,8 +29,8 @@ impl Better {
     }
 }
 
-/// Returns when the epoch has fewer log servers than are configured, or excluded ones, and for a while another one could
-/// have done better.
+/// Returns when the epoch has fewer log servers than are configured, or excluded ones, and for a while another epoch
+/// could have done better.
 pub async fn watch(context: &Context, generation: &LogGeneration, configured: &Configured) {
     let mut since: Option<(Better, Instant)> = None;
     loop {
