@@ -370,7 +370,9 @@ fn a_cluster_file_that_is_wrong_is_named_with_what_is_wrong() {
         (b"# only a comment\n", "empty"),
         (b"\x00\xff\xfe garbage \x80", "not text"),
         (&[b'x'; 100_000], "too large"),
-        (b"test:test@localhost:4500\n", "localhost:4500"),
+        (b"test:test@local host:4500\n", "local host:4500"),
+        (b"test:test@db-0..db:4500\n", "db-0..db:4500"),
+        (b"test:test@db-0.db:4500,127.0.0.1:4500\n", "in one form"),
         (b"test:test@127.0.0.1:70000\n", "127.0.0.1:70000"),
         (b"a:b@127.0.0.1:1\na:b@127.0.0.1:2\n", "more than one"),
     ] {
@@ -478,7 +480,7 @@ fn a_place_that_cannot_be_a_data_directory_is_named() {
         .output();
     named(
         &output.expect("it starts"),
-        &["data directory", "read-only", "Read-only"],
+        &["data directory", "its file system is read-only"],
     );
 }
 
