@@ -244,6 +244,8 @@ async fn serve(arguments: Arguments) -> Outcome {
 async fn tell_of_full_disk(address: SocketAddr, directory: PathBuf) {
     let mut was_full = false;
     loop {
+        // First of all, a worker that cannot begin there says so itself.
+        sleep(DISK_LOOK_INTERVAL).await;
         // Whoever cannot read it says so elsewhere.
         let is_full = match disk::space(&directory).await {
             Ok(space) => space.free < FULL_BYTES,
@@ -252,7 +254,6 @@ async fn tell_of_full_disk(address: SocketAddr, directory: PathBuf) {
         if std::mem::replace(&mut was_full, is_full) != is_full {
             eprintln!("plinth: server {address}: {}", room(&directory, is_full));
         }
-        sleep(DISK_LOOK_INTERVAL).await;
     }
 }
 
