@@ -327,7 +327,7 @@ fn a_server_that_starts_on_a_full_disk_says_so_in_one_line() {
     wait_for(&said, "listens");
     drop(first);
     fill();
-    let (_again, said) = started(&used);
+    let (again, said) = started(&used);
     let text = wait_for(&said, "is full");
     let line = text
         .lines()
@@ -344,6 +344,7 @@ fn a_server_that_starts_on_a_full_disk_says_so_in_one_line() {
         &new,
         "make room there",
     );
+    drop(again); // it has files open there
     small.remount("ro");
     assert_line(
         &server(&new).output().expect("it was built"),
