@@ -90,7 +90,7 @@ bindings: tools
 keeper-tools: tools
 	@scripts/need-keeper-clients $(TARGET)/keeper-clients
 
-# The short form of what `make keeper-clients` runs, two at a time: about four minutes. The others have no short form.
+# The short form of what `make keeper-clients` runs, three at a time: about three minutes. The others have no short form.
 # Of `make zelos-clients` the two that find most: a minute more.
 .PHONY: test
 test: tools bindings namespaces keeper-tools clocks packaging-tools
@@ -100,7 +100,7 @@ test: tools bindings namespaces keeper-tools clocks packaging-tools
 	$(TIMED) build-library cargo build --locked --package plinth-capi
 	$(TIMED) build-tests cargo test --locked --workspace --no-run
 	$(TIMED) tests scripts/tests $(TARGET)/times
-	$(TIMED) keeper-clients crates/tools/cli/tests/keeper/run-all $(TARGET)/debug/plinth --short --lanes 2 \
+	$(TIMED) keeper-clients crates/tools/cli/tests/keeper/run-all $(TARGET)/debug/plinth --short --lanes 3 \
 		kazoo curator java go clickhouse oracle c kafka
 	$(TIMED) zelos-clients crates/tools/cli/tests/keeper/run-all $(TARGET)/debug/plinth --zelos --short --lanes 2 \
 		kazoo oracle
