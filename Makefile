@@ -57,9 +57,11 @@ HERE_FLAGS := --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo --re
 packages: packaging-tools
 	PLINTH_COMMIT=$$(git rev-parse --short=12 HEAD 2>/dev/null) RUSTFLAGS="$(HERE_FLAGS)" \
 		cargo build --locked --profile packages --package plinth-cli --package plinth-capi
-	@! grep --text --quiet --fixed-strings -e "$(HOME)/" -e "$(CURDIR)/" \
-		$(TARGET)/packages/plinth $(TARGET)/packages/libfdb_c.so || \
-		{ echo "plinth: the packages would name directories of this machine" >&2; exit 1; }
+	@for file in plinth libfdb_c.so; do \
+		strip -o $(TARGET)/packages/stripped $(TARGET)/packages/$$file; \
+		! grep --text --quiet --fixed-strings -e "$(HOME)/" -e "$(CURDIR)/" $(TARGET)/packages/stripped || \
+		{ echo "plinth: the packages would name directories of this machine" >&2; exit 1; }; \
+	done; rm $(TARGET)/packages/stripped
 	PATH="$(abspath $(TARGET))/cargo-deb/bin:$$PATH" \
 		scripts/packages $(TARGET)/packages/plinth $(TARGET)/packages/libfdb_c.so $(TARGET)
 
