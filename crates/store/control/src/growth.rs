@@ -39,10 +39,10 @@ pub async fn watch(context: &Context, generation: &LogGeneration, configured: &C
             since = None;
             continue;
         };
-        let now = plinth_runtime::now();
-        let (_, began) = *since
-            .take_if(|(before, _)| *before == better)
-            .get_or_insert((better, now));
+        let began = match since {
+            Some((before, began)) if before == better => began,
+            _ => plinth_runtime::now(),
+        };
         since = Some((better, began));
         if began.elapsed() < better.patience() {
             continue;
