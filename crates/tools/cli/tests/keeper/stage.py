@@ -58,13 +58,17 @@ def equal(found, expected, what="found"):
 
 
 class Process:
-    """A process in the work directory, which dies with the judge. It is started by the main thread only."""
+    """A process in the work directory, which dies with the judge. It is started by the main thread only.
 
-    def __init__(self, work, name, command, environment=None):
+    `writes`: a file that it writes its errors to, if it has one.
+    """
+
+    def __init__(self, work, name, command, environment=None, writes=None):
         self.name = name
         self.command = [str(word) for word in command]
         self.environment = {**os.environ, **(environment or {})}
         self.log = work / (name + ".log")
+        self.writes = writes
         self.child = None
 
     def start(self):
@@ -84,7 +88,7 @@ class Process:
         return self.child is not None and self.child.poll() is None
 
     def send(self, number):
-        assert self.runs(), "%s has ended by itself:\n%s" % (self.name, self.last_words())
+        self.expect_running()
         self.child.send_signal(number)
 
     def kill(self):
@@ -98,10 +102,17 @@ class Process:
     def wait_for(self, what, condition, seconds=60.0):
         """As wait_for, but for a process that ends instead."""
         wait_for(what, lambda: not self.runs() or condition(), seconds)
-        assert self.runs(), "%s has ended by itself:\n%s" % (self.name, self.last_words())
+        self.expect_running()
 
-    def last_words(self):
-        return self.log.read_text(errors="replace")[-2000:]
+    def expect_running(self):
+        """Fails with the last words of a process that has ended."""
+        if self.runs():
+            return
+        words = "%s has ended by itself, with %s:" % (self.name, self.child and self.child.returncode)
+        for file in filter(None, [self.log, self.writes]):
+            if file.exists():
+                words += "\n%s" % file.read_text(errors="replace")[-2000:]
+        raise AssertionError(words)
 
     def end(self):
         if self.runs():
@@ -116,8 +127,8 @@ class Stage:
         self.work = pathlib.Path(tempfile.mkdtemp(prefix="keeper-judge-"))
         self.processes = []
 
-    def process(self, name, command, environment=None):
-        process = Process(self.work, name, command, environment)
+    def process(self, name, command, environment=None, writes=None):
+        process = Process(self.work, name, command, environment, writes)
         self.processes.append(process)
         return process.start()
 
