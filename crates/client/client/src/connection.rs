@@ -12,8 +12,8 @@ pub(crate) mod status;
 mod versions;
 
 use crate::source::{
-    Cluster, ClusterFuture, CommitData, CommitReply, Priority, RangeChunk, RangeRequest,
-    ReadVersionFlags, Subject,
+    Cluster, ClusterFuture, CommitData, CommitReply, PointResults, Priority, RangeChunk,
+    RangeRequest, ReadVersionFlags, Subject,
 };
 use avoided::Avoided;
 use locations::Locations;
@@ -239,6 +239,10 @@ impl Cluster for Caller {
         reads::get(self, key, version)
     }
 
+    fn get_together(&self, reads: Vec<(usize, Key)>, version: Version) -> Vec<PointResults> {
+        reads::get_together(self, reads, version)
+    }
+
     fn get_range(&self, request: RangeRequest) -> ClusterFuture<RangeChunk> {
         let caller = self.clone();
         Box::pin(async move { reads::get_range(&caller, request).await })
@@ -285,6 +289,9 @@ impl Cluster for Connection {
     }
     fn get(&self, key: Key, version: Version) -> ClusterFuture<Option<Value>> {
         self.caller.get(key, version)
+    }
+    fn get_together(&self, reads: Vec<(usize, Key)>, version: Version) -> Vec<PointResults> {
+        self.caller.get_together(reads, version)
     }
     fn get_range(&self, request: RangeRequest) -> ClusterFuture<RangeChunk> {
         self.caller.get_range(request)

@@ -70,10 +70,10 @@ pub use options::{DatabaseOption, TransactionOption};
 pub use range::{RangeOptions, RangeResult, StreamingMode};
 pub use range_stream::{RangeCursor, RangeStream};
 pub use read_future::{ReadFuture, ValueFuture};
-pub use reads::PointResult;
 pub use source::{
-    Cluster, ClusterFuture, CommitData, CommitFlags, CommitReply, PackedRows, Priority, RangeChunk,
-    RangeRequest, ReadVersionFlags, Row, Subject, is_commit_unknown,
+    Cluster, ClusterFuture, CommitData, CommitFlags, CommitReply, PackedRows, PointResult,
+    PointResults, Priority, RangeChunk, RangeRequest, ReadVersionFlags, Row, Subject,
+    is_commit_unknown,
 };
 pub use streams::{
     Stream, StreamBatch, StreamContent, StreamEntry, StreamInfo, StreamLimit, StreamOptions,

@@ -7,7 +7,7 @@ use crate::range::{RangeOptions, RangeResult};
 use crate::read_future::{ReadFuture, ValueFuture};
 use crate::reader::{Anchor, Reader};
 use crate::shared::Shared;
-use crate::source::{Cluster, ClusterFuture};
+use crate::source::{Cluster, ClusterFuture, PointResult, PointResults};
 use crate::special;
 use crate::state::{ReadVersion, State, key_bytes_max, shorten};
 use crate::transaction::{Inner, Transaction};
@@ -127,63 +127,115 @@ impl Future for AskedPoint {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let result = ready!(this.poll_value(context));
-        Poll::Ready(match result {
-            Ok(value) => {
-                if this.remembers {
-                    let key = std::mem::take(&mut this.key);
-                    this.attempt
-                        .remember(|known| known.add_point(key, value.clone()));
-                }
-                Ok(fold(&this.operations, value))
-            }
-            Err(error) => {
-                this.attempt.note_read_error(error);
-                Err(error)
-            }
-        })
+        let key = std::mem::take(&mut this.key);
+        let remembered = this.remembers.then_some(key);
+        Poll::Ready(settle(&this.attempt, remembered, &this.operations, result))
     }
 }
 
-/// The result of one of several point reads, and the number of the read.
-pub type PointResult = (usize, Result<Option<Value>>);
-
-/// Point reads that were started together: one future for all, where [`Transaction::get`] has one for each.
-struct AskedPoints<D> {
-    /// Those without a result, with their numbers.
-    points: Vec<(usize, Point)>,
-    come: Vec<PointResult>,
-    deliver: D,
+/// What the transaction sees of a value that the database answered. Remembers it for that key, if one is given.
+fn settle(
+    attempt: &Attempt,
+    remembered: Option<Key>,
+    operations: &PendingOperations,
+    result: Result<Option<Value>>,
+) -> Result<Option<Value>> {
+    match result {
+        Ok(value) => {
+            if let Some(key) = remembered {
+                attempt.remember(|known| known.add_point(key, value.clone()));
+            }
+            Ok(fold(operations, value))
+        }
+        Err(error) => {
+            attempt.note_read_error(error);
+            Err(error)
+        }
+    }
 }
 
-enum Point {
-    Asked(AskedPoint),
-    /// A special key: its failure does not fail the commit.
-    Apart(Pin<Box<dyn Future<Output = Result<Option<Value>>>>>),
+/// Point reads that were started together: one future for all, and one request for those that one server answers,
+/// where [`Transaction::get`] has one for each.
+struct AskedPoints<D> {
+    asked: Vec<PointAsked>,
+    /// The requests wait for the read version.
+    unsent: Option<(Shared<Result<Version>>, Rc<dyn Cluster>)>,
+    under_way: Vec<PointResults>,
+    /// Special keys: their failure does not fail the commit.
+    apart: Vec<(usize, ClusterFuture<Option<Value>>)>,
+    come: Vec<PointResult>,
+    deliver: D,
+    remembers: bool,
+    attempt: Rc<Attempt>,
+}
+
+struct PointAsked {
+    number: usize,
+    key: Key,
+    operations: PendingOperations,
+}
+
+impl<D> AskedPoints<D> {
+    /// Sends the requests, once the read version is known.
+    fn send(&mut self, context: &mut Context<'_>) {
+        let Some((version, cluster)) = &self.unsent else {
+            return;
+        };
+        let Poll::Ready(version) = version.poll_clone(context) else {
+            return;
+        };
+        match version {
+            Ok(version) => {
+                let keys = self.asked.iter().map(|point| point.key.clone());
+                let reads = keys.enumerate().collect();
+                self.under_way = cluster.get_together(reads, version);
+            }
+            Err(error) => (0..self.asked.len()).for_each(|i| self.arrived(i, Err(error))),
+        }
+        self.unsent = None;
+    }
+
+    fn arrived(&mut self, i: usize, result: Result<Option<Value>>) {
+        let PointAsked {
+            number,
+            key,
+            operations,
+        } = &mut self.asked[i];
+        let remembered = self.remembers.then(|| std::mem::take(key));
+        let result = settle(&self.attempt, remembered, operations, result);
+        self.come.push((*number, result));
+    }
 }
 
 impl<D: FnMut(&mut Vec<PointResult>) + Unpin> Future for AskedPoints<D> {
     type Output = Result<()>;
-    /// Polls every read whenever one of them can go on, because answers arrive many at a time.
+    /// Polls every request whenever one of them can go on, because answers arrive many at a time.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let this = &mut *self;
-        this.points.retain_mut(|(number, point)| {
-            let polled = match point {
-                Point::Asked(asked) => Pin::new(asked).poll(context),
-                Point::Apart(apart) => apart.as_mut().poll(context),
-            };
-            match polled {
+        this.send(context);
+        let mut under_way = std::mem::take(&mut this.under_way);
+        under_way.retain_mut(|results| match results.as_mut().poll(context) {
+            Poll::Pending => true,
+            Poll::Ready(results) => {
+                let arrived = results.into_iter();
+                arrived.for_each(|(i, result)| this.arrived(i, result));
+                false
+            }
+        });
+        this.under_way = under_way;
+        this.apart
+            .retain_mut(|(number, value)| match value.as_mut().poll(context) {
                 Poll::Pending => true,
                 Poll::Ready(result) => {
                     this.come.push((*number, result));
                     false
                 }
-            }
-        });
+            });
         if !this.come.is_empty() {
             (this.deliver)(&mut this.come);
             this.come.clear();
         }
-        match this.points.is_empty() {
+        match this.unsent.is_none() && this.under_way.is_empty() && this.apart.is_empty() {
             true => Poll::Ready(Ok(())),
             false => Poll::Pending,
         }
@@ -402,27 +454,35 @@ impl Transaction {
     ) -> ReadFuture<()> {
         let cluster = self.inner.cluster();
         let mut state = self.inner.state.borrow_mut();
-        let (mut points, mut come) = (Vec::new(), Vec::new());
+        let (mut asked, mut apart, mut come) = (Vec::new(), Vec::new(), Vec::new());
         for (number, key, snapshot) in reads {
             if special::is_special(&key) {
-                let apart = Box::pin(special::get(self.clone(), key));
-                points.push((number, Point::Apart(apart)));
+                let value: ClusterFuture<_> = Box::pin(special::get(self.clone(), key));
+                apart.push((number, value));
                 continue;
             }
             match state.start_get(&key, snapshot) {
                 Err(error) => come.push((number, Err(error))),
                 Ok(PointRead::Known(value)) => come.push((number, Ok(value))),
-                Ok(PointRead::Ask(operations)) => {
-                    let asked = state.asked_point(&cluster, key, operations);
-                    points.push((number, Point::Asked(asked)));
-                }
+                Ok(PointRead::Ask(operations)) => asked.push(PointAsked {
+                    number,
+                    key,
+                    operations,
+                }),
             }
         }
-        state.begin(AskedPoints {
-            points,
+        let version = (!asked.is_empty()).then(|| state.ask_read_version(&cluster, true));
+        let points = AskedPoints {
+            asked,
+            unsent: version.map(|version| (version, cluster)),
+            under_way: Vec::new(),
+            apart,
             come,
             deliver,
-        })
+            remembers: !state.options.ryw_disabled,
+            attempt: state.attempt.clone(),
+        };
+        state.begin(points)
     }
 
     /// The key that `selector` denotes among the keys that the transaction sees; the empty key or the end of the

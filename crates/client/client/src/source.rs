@@ -20,6 +20,12 @@ use std::rc::Rc;
 /// A future that owns what it needs. It is the only allocation of a point read at this interface.
 pub type ClusterFuture<T> = Pin<Box<dyn Future<Output = Result<T>>>>;
 
+/// The result of one of several point reads, and the number of the read.
+pub type PointResult = (usize, Result<Option<Value>>);
+
+/// A future that brings results of point reads.
+pub type PointResults = Pin<Box<dyn Future<Output = Vec<PointResult>>>>;
+
 /// Which transactions go first when there is more work than the cluster can do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Priority {
@@ -169,6 +175,15 @@ pub trait Cluster {
         flags: ReadVersionFlags,
     ) -> ClusterFuture<Version>;
     fn get(&self, key: Key, version: Version) -> ClusterFuture<Option<Value>>;
+    /// Numbered point reads that begin together. Each future brings some of the results; together they bring one for
+    /// each read.
+    fn get_together(&self, reads: Vec<(usize, Key)>, version: Version) -> Vec<PointResults> {
+        let alone = |(number, key)| -> PointResults {
+            let value = self.get(key, version);
+            Box::pin(async move { vec![(number, value.await)] })
+        };
+        reads.into_iter().map(alone).collect()
+    }
     fn get_range(&self, request: RangeRequest) -> ClusterFuture<RangeChunk>;
     /// The key that `selector` denotes among the keys below `keys_end`; the empty key where it runs off the
     /// beginning, `keys_end` where it runs off the end. `selector.key` is at most `keys_end`.

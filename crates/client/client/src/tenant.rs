@@ -12,8 +12,8 @@
 use crate::bytes_argument::IntoKey;
 use crate::database::Database;
 use crate::source::{
-    Cluster, ClusterFuture, CommitData, CommitReply, Priority, RangeChunk, RangeRequest,
-    ReadVersionFlags, Subject,
+    Cluster, ClusterFuture, CommitData, CommitReply, PointResults, Priority, RangeChunk,
+    RangeRequest, ReadVersionFlags, Subject,
 };
 use crate::system_rows;
 use crate::transaction::Transaction;
@@ -348,6 +348,27 @@ impl Cluster for Rc<TenantCluster> {
             let prefix = tenant.prefix(version).await?;
             tenant.inner.get(join(&prefix, &key), version).await
         })
+    }
+
+    fn get_together(&self, reads: Vec<(usize, Key)>, version: Version) -> Vec<PointResults> {
+        let tenant = self.clone();
+        vec![Box::pin(async move {
+            let prefix = match tenant.prefix(version).await {
+                Ok(prefix) => prefix,
+                Err(error) => return reads.iter().map(|(i, _)| (*i, Err(error))).collect(),
+            };
+            let (mut allowed, mut results) = (Vec::new(), Vec::new());
+            for (i, key) in reads {
+                match check(&key) {
+                    _ if is_shared(&key) => allowed.push((i, key)),
+                    Ok(()) => allowed.push((i, join(&prefix, &key))),
+                    Err(error) => results.push((i, Err(error))),
+                }
+            }
+            let asked = tenant.inner.get_together(allowed, version);
+            results.extend(plinth_runtime::join_all(asked).await.into_iter().flatten());
+            results
+        })]
     }
 
     fn get_range(&self, request: RangeRequest) -> ClusterFuture<RangeChunk> {

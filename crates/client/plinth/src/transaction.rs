@@ -22,7 +22,7 @@ use std::task::{Context, Poll, ready};
 const OPERATIONS_MAX: usize = 1024;
 const BYTES_MAX: usize = 256 << 10;
 /// Reads that one task of the thread waits for.
-const READS_A_TASK: usize = 16;
+const READS_A_TASK: usize = 64;
 const NO_VERSION: i64 = -1;
 
 /// A transaction: one snapshot to read, and writes that happen all at once or not at all.

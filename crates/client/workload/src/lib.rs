@@ -104,6 +104,25 @@ pub async fn read_rows(database: &Database, space: Space) -> Vec<(Key, Value)> {
     .await
 }
 
+/// The values of several keys, each with whether it is a snapshot read, by reads that begin together.
+pub async fn get_together(tr: &Transaction, reads: Vec<(Key, bool)>) -> Vec<Result<Option<Value>>> {
+    let results = Rc::new(RefCell::new(vec![None; reads.len()]));
+    let kept = results.clone();
+    let numbered = reads.into_iter().enumerate();
+    let numbered = numbered.map(|(number, (key, snapshot))| (number, key, snapshot));
+    let reading = tr.get_together(numbered, move |come| {
+        let mut kept = kept.borrow_mut();
+        for (number, result) in come.drain(..) {
+            let before = kept[number].replace(result);
+            assert_eq!(before, None, "a read ended twice");
+        }
+    });
+    let end = reading.await;
+    let results = results.take().into_iter();
+    let lost = || Err(end.expect_err("every read has ended"));
+    results.map(|result| result.unwrap_or_else(lost)).collect()
+}
+
 /// The number that a value holds as text; `i64::MIN` if it holds none.
 pub fn number(value: &[u8]) -> i64 {
     let parsed = std::str::from_utf8(value)

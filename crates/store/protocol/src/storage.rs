@@ -16,6 +16,18 @@ record! {
         pub value: Option<Bytes>,
     }
 
+    /// Several [`Get`]s, at most [`GetValues::KEYS_MAX`], that a client has begun together.
+    pub struct GetValues {
+        pub keys: Vec<Bytes>,
+        pub version: Version,
+        pub token: Token,
+    }
+
+    /// Values of the first keys, in the order of the request. The client asks for the others again.
+    pub struct GetValuesReply {
+        pub values: Vec<Option<Bytes>>,
+    }
+
     /// Rows of `[begin, end)`; the range must lie inside the server's shards.
     pub struct GetRange {
         pub begin: Bytes,
@@ -166,6 +178,12 @@ requests! {
     GetRangeMetrics = 57 for Servers => RangeMetrics;
     GetSplitPoints = 58 for Servers => SplitPoints;
     GetRangeSummary = 59 for Operators => RangeSummary;
+    GetValues = 88 for Readers => GetValuesReply;
+}
+
+impl GetValues {
+    /// A server looks at no more of them.
+    pub const KEYS_MAX: usize = 64;
 }
 
 impl GetRangeReply {

@@ -20,7 +20,14 @@ const TICKS_A_ROUND: u32 = 10;
 /// Latencies are those of so many rounds.
 const LATENCY_ROUNDS: usize = 60;
 /// The requests whose latencies are told: reads, commits, read versions.
-const TOLD: [&str; 5] = ["Get", "GetKey", "GetRange", "Commit", "GetReadVersion"];
+const TOLD: [&str; 6] = [
+    "Get",
+    "GetValues",
+    "GetKey",
+    "GetRange",
+    "Commit",
+    "GetReadVersion",
+];
 
 type Times = BTreeMap<&'static str, Timed>;
 

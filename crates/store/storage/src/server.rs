@@ -18,6 +18,7 @@ mod portion;
 mod reads;
 mod rights;
 mod tallies;
+mod values;
 
 use crate::incoming::Incoming;
 use crate::knobs::{

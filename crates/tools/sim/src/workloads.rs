@@ -23,7 +23,7 @@ use crate::cluster::Shape;
 use crate::farm;
 use plinth_runtime::random;
 use plinth_workload::{
-    Application, Complaints, Ending, Verdict, applications, ending, number, read_rows,
+    Application, Complaints, Ending, Verdict, applications, ending, get_together, number, read_rows,
 };
 use std::rc::Rc;
 

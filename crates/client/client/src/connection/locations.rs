@@ -53,7 +53,7 @@ impl Locations {
 
     /// Adds shards, the one asked for first. If there is not enough room, the older ones are removed. There is always
     /// room for the first.
-    fn fill(&mut self, found: Vec<Location>) {
+    pub(super) fn fill(&mut self, found: Vec<Location>) {
         let room = CLIENT_LOCATIONS_MAX.get().max(1);
         if self.by_begin.len() + found.len() > room {
             self.by_begin.clear();

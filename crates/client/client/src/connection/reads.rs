@@ -3,12 +3,14 @@
 use super::locations::Location;
 use super::versions::VersionBatcher;
 use super::{Caller, Inner, RETRY};
-use crate::source::{ClusterFuture, PackedRows, Priority, RangeChunk, RangeRequest};
+use crate::source::{
+    ClusterFuture, PackedRows, PointResult, PointResults, Priority, RangeChunk, RangeRequest,
+};
 use bytes::Bytes;
 use plinth_core::key::key_after;
 use plinth_core::transaction_tag::TransactionTags;
 use plinth_core::{Error, Key, KeySelector, Result, Value, Version};
-use plinth_protocol::storage::{Get, GetKey, GetRange, Watch};
+use plinth_protocol::storage::{Get, GetKey, GetRange, GetValues, Watch};
 use plinth_rpc::{Interface, Request};
 use plinth_runtime::{Duration, Either, probe, random};
 use std::rc::Rc;
@@ -239,6 +241,88 @@ async fn get_slowly(caller: Caller, key: Key, version: Version) -> Result<Option
     })
     .await?;
     Ok(reply.value)
+}
+
+/// Point reads that begin together: one request for those whose keys lie at the same servers.
+pub fn get_together(
+    caller: &Caller,
+    reads: Vec<(usize, Key)>,
+    version: Version,
+) -> Vec<PointResults> {
+    let send = |(location, mut reads): (Option<Location>, Vec<(usize, Key)>)| -> PointResults {
+        let caller = caller.clone();
+        match location {
+            Some(location) if reads.len() > 1 => {
+                Box::pin(get_from_team(caller, location, reads, version))
+            }
+            _ => {
+                let (number, key) = reads.pop().expect("no group is empty");
+                let value = get(&caller, key, version);
+                Box::pin(async move { vec![(number, value.await)] })
+            }
+        }
+    };
+    by_team(&caller.inner, reads)
+        .into_iter()
+        .map(send)
+        .collect()
+}
+
+/// Groups of reads, no larger than a request may be, with a shard of their servers. A key without a known shard is
+/// alone.
+fn by_team(inner: &Inner, reads: Vec<(usize, Key)>) -> Vec<(Option<Location>, Vec<(usize, Key)>)> {
+    let locations = inner.locations.borrow();
+    let mut groups: Vec<(Option<Location>, Vec<(usize, Key)>)> = Vec::new();
+    for read in reads {
+        let location = locations.of_key(&read.1);
+        let group = groups.iter_mut().find(|(other, reads)| {
+            let servers = |location: &Location| location.servers.clone();
+            location.is_some()
+                && other.as_ref().map(servers) == location.map(servers)
+                && reads.len() < GetValues::KEYS_MAX
+        });
+        match group {
+            Some((_, reads)) => reads.push(read),
+            None => groups.push((location.cloned(), vec![read])),
+        }
+    }
+    groups
+}
+
+/// Asks a team for several values at once, and for each that it does not answer by itself.
+async fn get_from_team(
+    caller: Caller,
+    location: Location,
+    reads: Vec<(usize, Key)>,
+    version: Version,
+) -> Vec<PointResult> {
+    let inner = &*caller.inner;
+    let request = GetValues {
+        keys: reads.iter().map(|(_, key)| key.clone()).collect(),
+        version,
+        token: caller.token.clone(),
+    };
+    let (mut results, mut rest) = (Vec::with_capacity(reads.len()), reads.into_iter());
+    match ask_team(inner, &location, &request).await {
+        Ok(reply) => {
+            let answered = reply.values.into_iter().zip(rest.by_ref());
+            results.extend(answered.map(|(value, (number, _))| (number, Ok(value))));
+        }
+        // The token may grant some of the keys.
+        Err(error) if is_final(error) && error != Error::permission_denied => {
+            if is_behind(error) {
+                inner.forget_location(&location);
+            }
+            results.extend(rest.by_ref().map(|(number, _)| (number, Err(error))));
+        }
+        Err(_) => {}
+    }
+    if rest.len() > 0 {
+        probe!("client_asks_for_values_singly");
+        let alone = async |(number, key)| (number, get_slowly(caller.clone(), key, version).await);
+        results.extend(plinth_runtime::join_all(rest.map(alone)).await);
+    }
+    results
 }
 
 pub async fn get_range(caller: &Caller, request: RangeRequest) -> Result<RangeChunk> {

@@ -184,7 +184,7 @@ fn role(
             if let Some(server) = servers.find(|server| Some(server.id) == id) {
                 add_storage(&mut out, facts, known, server);
             }
-            out["read_latency_statistics"] = latencies(&["Get", "GetKey", "GetRange"]);
+            out["read_latency_statistics"] = latencies(&["Get", "GetValues", "GetKey", "GetRange"]);
         }
         Role::Log => {
             let mut logs = facts.logs.iter();

@@ -13,8 +13,8 @@ use plinth_core::key::key_after;
 use plinth_core::{Error, KeySelector, Result, Version, varint};
 use plinth_engine::{LocalBoxFuture, Wanted};
 use plinth_protocol::storage::{
-    Get, GetKey, GetKeyReply, GetRange, GetRangeReply, GetRangeSummary, GetReply, RangeSummary,
-    Watch as WatchRequest, WatchReply,
+    Get, GetKey, GetKeyReply, GetRange, GetRangeReply, GetRangeSummary, GetReply, GetValues,
+    RangeSummary, Watch as WatchRequest, WatchReply,
 };
 use plinth_protocol::token::Token;
 use plinth_rpc::{Registration, Request, Responder};
@@ -28,16 +28,20 @@ const VISITS_A_TURN: usize = 20_000;
 /// Initial capacity for rows, in bytes.
 const FIRST_ROWS_BYTES: usize = 64 << 10;
 
-type Warming = LocalBoxFuture<'static, ()>;
+pub(super) type Warming = LocalBoxFuture<'static, ()>;
 
 /// A read in progress. A large one is answered in several turns of the loop.
-trait Reading: Sized + 'static {
+pub(super) trait Reading: Sized + 'static {
     type Request: Touches;
 
     fn begin(request: Self::Request) -> Self;
+    /// How many reads the request stands for.
+    fn reads(&self) -> u64 {
+        1
+    }
     fn version(&self) -> Version;
-    /// Reads from disk that must come first, if there are any.
-    fn warm(&self, server: &Server) -> Option<Warming>;
+    /// Reads from disk that must come first.
+    fn warm(&self, server: &Server) -> Vec<Warming>;
     /// `None` if there is more to do, in another turn.
     fn go_on(&mut self, server: &Server) -> Result<Option<<Self::Request as Request>::Reply>>;
     fn amount(reply: &<Self::Request as Request>::Reply) -> Amount;
@@ -52,15 +56,15 @@ impl Reading for Get {
     fn version(&self) -> Version {
         self.version
     }
-    fn warm(&self, server: &Server) -> Option<Warming> {
-        if !server.store.is_cold() {
-            return None; // in the hot path
+    fn warm(&self, server: &Server) -> Vec<Warming> {
+        if !server.is_cold() {
+            return Vec::new(); // in the hot path
         }
-        let end = key_after(&self.key);
-        server.warm(&self.key, &end, 1, false)
+        server.warm_key(&self.key).into_iter().collect()
     }
     fn go_on(&mut self, server: &Server) -> Result<Option<GetReply>> {
-        server.get(self).map(Some)
+        let value = server.value(&self.key, self.version)?;
+        Ok(Some(GetReply { value }))
     }
     fn amount(reply: &GetReply) -> Amount {
         Amount {
@@ -131,9 +135,10 @@ impl Reading for ReadingRange {
     fn version(&self) -> Version {
         self.left.version
     }
-    fn warm(&self, server: &Server) -> Option<Warming> {
+    fn warm(&self, server: &Server) -> Vec<Warming> {
         let left = &self.left;
-        server.warm(&left.begin, &left.end, left.bytes as u32, left.reverse)
+        let warming = server.warm(&left.begin, &left.end, left.bytes as u32, left.reverse);
+        warming.into_iter().collect()
     }
     fn go_on(&mut self, server: &Server) -> Result<Option<GetRangeReply>> {
         let ReadingRange {
@@ -192,7 +197,7 @@ impl Reading for Summing {
     fn version(&self) -> Version {
         self.0.version()
     }
-    fn warm(&self, server: &Server) -> Option<Warming> {
+    fn warm(&self, server: &Server) -> Vec<Warming> {
         self.0.warm(server)
     }
     fn go_on(&mut self, server: &Server) -> Result<Option<RangeSummary>> {
@@ -268,9 +273,10 @@ impl Reading for FindingKey {
     fn version(&self) -> Version {
         self.left.version
     }
-    fn warm(&self, server: &Server) -> Option<Warming> {
+    fn warm(&self, server: &Server) -> Vec<Warming> {
         let left = &self.left;
-        server.warm(&left.begin, &left.end, PIVOT_BYTES, left.reverse)
+        let warming = server.warm(&left.begin, &left.end, PIVOT_BYTES, left.reverse);
+        warming.into_iter().collect()
     }
     fn go_on(&mut self, server: &Server) -> Result<Option<GetKeyReply>> {
         let FindingKey {
@@ -311,6 +317,7 @@ impl Server {
     pub(super) fn serve(self: Rc<Self>) -> Vec<Registration> {
         vec![
             self.serve_reads::<Get>(),
+            self.serve_reads::<GetValues>(),
             self.serve_reads::<ReadingRange>(),
             self.serve_reads::<Summing>(),
             self.serve_reads::<FindingKey>(),
@@ -329,17 +336,17 @@ impl Server {
                 let Some((responder, _)) = server.allowed(&request, responder) else {
                     return;
                 };
-                server.tallies.asked.add(1);
                 let mut reading = R::begin(request);
-                let mut warming = None;
+                server.tallies.asked.add(reading.reads());
+                let mut warming = Vec::new();
                 if reading.version() <= server.latest() {
                     warming = reading.warm(&server);
-                    if warming.is_none() {
+                    if warming.is_empty() {
                         let result = server.check(reading.version());
                         match result.and_then(|()| reading.go_on(&server)) {
                             Ok(None) => {}
                             Ok(Some(reply)) => {
-                                server.tallies.answer(R::amount(&reply));
+                                server.tallies.answer(reading.reads(), R::amount(&reply));
                                 return responder.ok(reply);
                             }
                             Err(error) => return server.reply(responder, Err(error)),
@@ -374,21 +381,23 @@ impl Server {
     async fn finish<R: Reading>(
         &self,
         mut reading: R,
-        mut warming: Option<Warming>,
+        mut warming: Vec<Warming>,
     ) -> Result<<R::Request as Request>::Reply> {
         let version = reading.version();
         loop {
             self.wait_for(version).await?;
-            let warming = warming.take().or_else(|| reading.warm(self));
-            if let Some(warming) = warming {
-                self.wait_for_disk(warming).await;
+            if warming.is_empty() {
+                warming = reading.warm(self);
+            }
+            if !warming.is_empty() {
+                self.wait_for_disk(std::mem::take(&mut warming)).await;
                 if version > self.latest() {
                     continue; // a recovery has undone it meanwhile
                 }
             }
             self.check(version)?;
             if let Some(reply) = reading.go_on(self)? {
-                self.tallies.answer(R::amount(&reply));
+                self.tallies.answer(reading.reads(), R::amount(&reply));
                 return Ok(reply);
             }
             plinth_runtime::yield_now().await;
@@ -407,11 +416,14 @@ impl Server {
         }
     }
 
-    async fn wait_for_disk(&self, warming: Warming) {
+    async fn wait_for_disk(&self, warming: Vec<Warming>) {
         probe!("storage_read_waits_for_disk");
-        self.tallies.cold.add(1);
-        let _permit = self.cold_reads.take().await;
-        warming.await;
+        self.tallies.cold.add(warming.len() as u64);
+        let warm = async |warming: Warming| {
+            let _permit = self.cold_reads.take().await;
+            warming.await;
+        };
+        plinth_runtime::join_all(warming.into_iter().map(warm)).await;
     }
 
     async fn wait_for(&self, version: Version) -> Result<()> {
@@ -444,9 +456,10 @@ impl Server {
         Ok(())
     }
 
-    fn get(&self, request: &Get) -> Result<GetReply> {
+    /// The value of a key at a version that has been checked.
+    pub(super) fn value(&self, key: &[u8], version: Version) -> Result<Option<Bytes>> {
         let ownership = self.ownership.borrow();
-        if !ownership.is_key_readable(&request.key, request.version) {
+        if !ownership.is_key_readable(key, version) {
             probe!("storage_wrong_shard");
             return Err(Error::wrong_shard_server);
         }
@@ -454,9 +467,17 @@ impl Server {
             "read_past_version",
             "a storage server answers from its newest version instead of the one asked for"
         );
-        let version = if past { self.latest() } else { request.version };
-        let value = self.store.get(&request.key, version)?;
-        Ok(GetReply { value })
+        let version = if past { self.latest() } else { version };
+        self.store.get(key, version)
+    }
+
+    /// Whether a read may need the disk.
+    pub(super) fn is_cold(&self) -> bool {
+        self.store.is_cold()
+    }
+
+    pub(super) fn warm_key(&self, key: &[u8]) -> Option<Warming> {
+        self.warm(key, &key_after(key), 1, false)
     }
 
     /// Reads from disk that must come first, if there are any.
@@ -474,14 +495,7 @@ impl Server {
 
     /// The newest value of a key; for watches.
     pub(super) fn read_latest(&self, key: &[u8]) -> Option<Bytes> {
-        let version = self.latest();
-        self.get(&Get {
-            key: Bytes::copy_from_slice(key),
-            version,
-            token: Token::NONE,
-        })
-        .ok()
-        .and_then(|reply| reply.value)
+        self.value(key, self.latest()).ok().flatten()
     }
 
     /// Shows rows of a range, as many as one turn allows.

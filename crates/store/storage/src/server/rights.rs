@@ -4,20 +4,33 @@ use super::Server;
 use plinth_access::{Refused, Right};
 use plinth_core::Error;
 use plinth_identity::Identity;
-use plinth_protocol::storage::{Get, GetKey, GetRange, GetRangeSummary, Watch};
+use plinth_protocol::storage::{Get, GetKey, GetRange, GetRangeSummary, GetValues, Watch};
 use plinth_protocol::token::Token;
 use plinth_rpc::{Request, Responder};
 
 /// What a read touches, and the token that it shows.
 pub(super) trait Touches: Request {
-    /// The empty range at a key stands for this key.
-    fn keys(&self) -> (&[u8], &[u8]);
+    fn is_within(&self, right: &Right) -> bool;
     fn token(&self) -> &Token;
 }
 
+/// The empty range at a key stands for this key.
+fn may_read_key(right: &Right, key: &[u8]) -> bool {
+    right.may_read(key, key)
+}
+
 impl Touches for Get {
-    fn keys(&self) -> (&[u8], &[u8]) {
-        (&self.key, &self.key)
+    fn is_within(&self, right: &Right) -> bool {
+        may_read_key(right, &self.key)
+    }
+    fn token(&self) -> &Token {
+        &self.token
+    }
+}
+
+impl Touches for GetValues {
+    fn is_within(&self, right: &Right) -> bool {
+        self.keys.iter().all(|key| may_read_key(right, key))
     }
     fn token(&self) -> &Token {
         &self.token
@@ -25,8 +38,8 @@ impl Touches for Get {
 }
 
 impl Touches for Watch {
-    fn keys(&self) -> (&[u8], &[u8]) {
-        (&self.key, &self.key)
+    fn is_within(&self, right: &Right) -> bool {
+        may_read_key(right, &self.key)
     }
     fn token(&self) -> &Token {
         &self.token
@@ -34,8 +47,8 @@ impl Touches for Watch {
 }
 
 impl Touches for GetRange {
-    fn keys(&self) -> (&[u8], &[u8]) {
-        (&self.begin, &self.end)
+    fn is_within(&self, right: &Right) -> bool {
+        right.may_read(&self.begin, &self.end)
     }
     fn token(&self) -> &Token {
         &self.token
@@ -43,8 +56,8 @@ impl Touches for GetRange {
 }
 
 impl Touches for GetKey {
-    fn keys(&self) -> (&[u8], &[u8]) {
-        (&self.begin, &self.end)
+    fn is_within(&self, right: &Right) -> bool {
+        right.may_read(&self.begin, &self.end)
     }
     fn token(&self) -> &Token {
         &self.token
@@ -52,8 +65,8 @@ impl Touches for GetKey {
 }
 
 impl Touches for GetRangeSummary {
-    fn keys(&self) -> (&[u8], &[u8]) {
-        (&self.begin, &self.end)
+    fn is_within(&self, right: &Right) -> bool {
+        right.may_read(&self.begin, &self.end)
     }
     /// It is for operators, who need none.
     fn token(&self) -> &Token {
@@ -85,11 +98,10 @@ impl Server {
             responder.fail(Error::server_request_queue_full);
             return None;
         };
-        let (begin, end) = request.keys();
         let right = self
             .guard
             .to_read(&access, responder.caller(), request.token());
-        let right = right.and_then(|right| match right.may_read(begin, end) {
+        let right = right.and_then(|right| match request.is_within(&right) {
             true => Ok(right),
             false => Err(Refused::Beyond),
         });

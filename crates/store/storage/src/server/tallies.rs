@@ -43,8 +43,8 @@ impl Tallies {
     }
 
     #[inline]
-    pub fn answer(&self, amount: Amount) {
-        self.answered.add(1);
+    pub fn answer(&self, reads: u64, amount: Amount) {
+        self.answered.add(reads);
         self.rows_read.add(amount.rows);
         self.bytes_read.add(amount.bytes);
     }

@@ -12,7 +12,7 @@
 //! - a read version is never below a commit that was acknowledged before the read version was requested;
 //! - at the end the database holds the result of the replay.
 
-use super::{Boxed, Day, Ending, Kind, Space, Verdict, Workload, ending, read_rows};
+use super::{Boxed, Day, Ending, Kind, Space, Verdict, Workload, ending, get_together, read_rows};
 use judge::{Attempt, Read, Write};
 use plinth_client::{Database, RangeOptions, Transaction};
 use plinth_core::{Key, KeySelector, MutationKind, Result, Value, Version, Versionstamp};
@@ -79,8 +79,10 @@ impl Histories {
 
     async fn act(&self, tr: &Transaction, attempt: &mut Attempt) -> Result<()> {
         for _ in 0..below(4) {
-            let read = read(tr, self.data).await?;
-            attempt.reads.push(read);
+            match chance(0.2) {
+                true => read_together(tr, self.data, &mut attempt.reads).await?,
+                false => attempt.reads.push(read(tr, self.data).await?),
+            }
             if chance(0.1) {
                 let pause = plinth_runtime::Duration::from_millis(below(1000));
                 plinth_runtime::sleep(pause).await;
@@ -128,6 +130,23 @@ async fn read(tr: &Transaction, space: Space) -> Result<Read> {
         rows,
         snapshot,
     })
+}
+
+/// Several keys at once.
+async fn read_together(tr: &Transaction, space: Space, seen: &mut Vec<Read>) -> Result<()> {
+    let reads: Vec<_> = (0..range(2..6))
+        .map(|_| (any_key(space), chance(0.2)))
+        .collect();
+    let values = get_together(tr, reads.clone()).await;
+    for ((key, snapshot), value) in reads.into_iter().zip(values) {
+        let value = value?;
+        seen.push(Read::Key {
+            key,
+            value,
+            snapshot,
+        });
+    }
+    Ok(())
 }
 
 fn write(tr: &Transaction, space: Space, id: u64, n: u64) -> Write {

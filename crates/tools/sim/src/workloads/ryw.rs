@@ -5,7 +5,10 @@
 //! find the rows as this one left them. Some reads are repeated, a few of them after more than five seconds: a
 //! transaction must be able to repeat its reads.
 
-use super::{Boxed, Complaints, Day, Ending, Kind, Space, Verdict, Workload, ending, until_done};
+use super::{
+    Boxed, Complaints, Day, Ending, Kind, Space, Verdict, Workload, ending, get_together,
+    until_done,
+};
 use plinth_client::testing::resolve_selector;
 use plinth_client::{Database, RangeOptions, Transaction};
 use plinth_core::key::printable;
@@ -117,6 +120,7 @@ fn write(tr: &Transaction, plot: &Plot, rows: &mut Rows) -> String {
 #[derive(Clone)]
 enum Read {
     Get(Key),
+    Together(Vec<Key>),
     GetKey(KeySelector),
     GetRange(KeySelector, KeySelector, RangeOptions),
 }
@@ -124,9 +128,10 @@ enum Read {
 impl Read {
     fn random(plot: &Plot) -> Read {
         let selector = |offset| KeySelector::new(plot.key(), chance(0.5), offset);
-        match below(3) {
+        match below(4) {
             0 => Read::Get(plot.key()),
-            1 => Read::GetKey(selector(below(16) as i32 - 7)),
+            1 => Read::Together((0..=below(8)).map(|_| plot.key()).collect()),
+            2 => Read::GetKey(selector(below(16) as i32 - 7)),
             _ => {
                 let (begin, end) = (selector(below(6) as i32 - 2), selector(below(6) as i32 - 2));
                 let options = RangeOptions {
@@ -169,6 +174,7 @@ async fn perform(
             let what = format!("get {}", printable(&key));
             Ok(compare(&what, &got.as_ref(), &rows.get(&key)))
         }
+        Read::Together(keys) => read_together(tr, rows, keys, snapshot).await,
         Read::GetKey(selector) => {
             let got = tr.get_key(selector.clone(), snapshot).await?;
             let expected = resolve_selector(rows.keys(), &selector, &plot.end);
@@ -179,6 +185,24 @@ async fn perform(
             read_range(tr, plot, rows, (begin, end, options), snapshot).await
         }
     }
+}
+
+async fn read_together(
+    tr: &Transaction,
+    rows: &Rows,
+    keys: Vec<Key>,
+    snapshot: bool,
+) -> Result<Verdict> {
+    let reads = keys.iter().map(|key| (key.clone(), snapshot));
+    let got = get_together(tr, reads.collect()).await;
+    for (key, value) in keys.iter().zip(got) {
+        let what = format!("get {} with others", printable(key));
+        let verdict = compare(&what, &value?.as_ref(), &rows.get(key));
+        if verdict.is_err() {
+            return Ok(verdict);
+        }
+    }
+    Ok(Ok(()))
 }
 
 async fn read_range(

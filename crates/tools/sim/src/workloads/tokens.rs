@@ -1,7 +1,9 @@
 //! Tokens: clients that may do nothing without one. What a token does not grant, or grants no more, never succeeds;
 //! what it grants is never refused. One of two keys is revoked and trusted again.
 
-use super::{Boxed, Complaints, Day, Space, Verdict, Workload, read_rows, until_done};
+use super::{
+    Boxed, Complaints, Day, Space, Verdict, Workload, get_together, read_rows, until_done,
+};
 use crate::cluster::Shape;
 use bytes::Bytes;
 use plinth_access::{clients_row, key_row};
@@ -106,13 +108,19 @@ impl Tokens {
         &self,
         database: &Database,
         operation: Operation,
-        group: u64,
+        (group, own): (u64, u64),
         token: &str,
     ) -> Result<()> {
         let transaction = database.create_transaction();
         transaction.set_authorization_token(token)?;
         let prefix = self.prefix(group);
         match operation {
+            Operation::Get if chance(0.5) => {
+                // The token may grant one of the rows and not the other.
+                let rows = [group, own].map(|group| (self.row(group), false));
+                let mut values = get_together(&transaction, rows.into()).await;
+                return values.swap_remove(0).map(drop);
+            }
             Operation::Get => return transaction.get(self.row(group), false).await.map(drop),
             Operation::Range => {
                 let end = prefix_end(&prefix).expect("it ends with a slash");
@@ -157,7 +165,7 @@ impl Tokens {
             let operation = all[below(4) as usize];
             let (began, before) = (unix_seconds(), self.standing.get());
             let is_settled = before.since.elapsed() > KNOWN;
-            let attempt = self.attempt(database, operation, group, &token);
+            let attempt = self.attempt(database, operation, (group, own), &token);
             let Some(ended) = timeout(OPERATION_LIMIT, attempt).await else {
                 return;
             };
