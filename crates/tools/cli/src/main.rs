@@ -35,6 +35,7 @@ mod token;
 mod top;
 mod trace_file;
 mod version;
+mod wrap;
 mod zookeeper;
 
 use clap::{CommandFactory, Parser, Subcommand};

@@ -4,6 +4,7 @@ use crate::Outcome;
 use crate::connect::{self, ClusterArguments};
 use crate::delos;
 use crate::status::{self, bytes, rate};
+use crate::wrap::wrapped;
 use crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use crossterm::{cursor, execute, terminal};
 use plinth_bench::report::grouped;
@@ -262,7 +263,7 @@ fn process_lines(cluster: &Value, process: &Value, newest: u64) -> Vec<String> {
         size(process["disk"]["free_bytes"].as_u64()),
         shown(process["run_loop_lag_ms"].as_f64(), |ms| format!("{ms:.1}")),
     ];
-    let mut roles = wrapped(&names, ROLES_WIDTH).into_iter();
+    let mut roles = wrapped(names, ROLES_WIDTH).into_iter();
     let mut lines = vec![row(columns, &roles.next().unwrap_or_default())];
     lines.extend(roles.map(|more| row(std::array::from_fn(|_| String::new()), &more)));
     lines
@@ -290,18 +291,6 @@ fn short(role: &str) -> &str {
         "grv_proxy" => "grv",
         other => other,
     }
-}
-
-/// Lines of at most so many columns.
-fn wrapped(words: &[&str], width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in words {
-        match lines.last_mut() {
-            Some(line) if line.len() + 1 + word.len() <= width => *line = format!("{line} {word}"),
-            _ => lines.push(word.to_string()),
-        }
-    }
-    lines
 }
 
 fn newest_version(cluster: &Value) -> u64 {

@@ -63,6 +63,15 @@ async fn exchange() {
         said.contains("Coordinators changed: test:test_2@"),
         "{said}"
     );
+    // The new controller does not know all processes yet.
+    let at_once = (0..4).map(|i| format!("setclass {} default; ", address(i)));
+    let at_once: String = at_once.collect();
+    let last = address(3);
+    let done = cluster
+        .say(format!("{at_once}exclude no_wait {last}; include {last}"))
+        .await
+        .text();
+    assert!(done.contains("Included"), "{done}");
     let shown = cluster.say("coordinators").await.text();
     assert!(shown.contains("Cluster coordinators (3)"), "{shown}");
     let before = count.get();

@@ -1,6 +1,11 @@
 //! What `help` says: of every statement, and of the topics `escaping` and `options`.
 
 use super::options;
+use crate::wrap::wrapped;
+
+/// Columns of a terminal that is not wide.
+const COLUMNS: usize = 80;
+const NAME_COLUMNS: usize = 16;
 
 /// Name, arguments, description.
 #[rustfmt::skip]
@@ -99,6 +104,36 @@ values:
 Any other text stands for its bytes in UTF-8. Keys and values are shown with \xNN for each byte that is not printable
 ASCII, and \\ for a backslash. With --tsv and --json they are shown so, too."#;
 
+/// Statements of `fdbcli` that are not here, and what to do instead: in short what `docs/migrating-from-foundationdb.md`
+/// says.
+const INSTEAD: [(&str, &str); 16] = [
+    ("advanceversion", NOTHING),
+    ("blobkey", DUMP),
+    ("blobrange", DUMP),
+    ("blobrestore", DUMP),
+    ("cache_range", TOP),
+    (
+        "changefeed",
+        "`plinth stream' makes streams and follows them",
+    ),
+    (
+        "expensive_data_check",
+        "`consistencycheck' compares all replicas",
+    ),
+    ("hotrange", TOP),
+    ("profile", TOP),
+    ("quota", "`throttle' limits transactions with a tag"),
+    ("snapshot", DUMP),
+    ("suspend", "send the process SIGSTOP, and SIGCONT"),
+    ("tenantgroup", "tenants have no groups"),
+    ("triggerddteaminfolog", TOP),
+    ("tssq", TOP),
+    ("versionepoch", NOTHING),
+];
+const NOTHING: &str = "there is no need for it";
+const DUMP: &str = "`plinth dump' and `plinth load' save and restore";
+const TOP: &str = "`plinth top' shows which processes are busy, `getlocation' who holds a key";
+
 pub fn names() -> impl Iterator<Item = &'static str> {
     HELP.iter().map(|(name, ..)| *name)
 }
@@ -110,7 +145,10 @@ pub fn usage(name: &str) -> Option<String> {
 }
 
 pub fn unknown(name: &str) -> String {
-    format!("there is no statement `{name}'; `help' lists them")
+    match INSTEAD.iter().find(|(known, _)| *known == name) {
+        Some((_, instead)) => format!("`{name}' of fdbcli is not here; {instead}"),
+        None => format!("there is no statement `{name}'; `help' lists them"),
+    }
 }
 
 /// The text of `help`.
@@ -125,18 +163,27 @@ pub fn help(of: Option<&str>) -> Result<String, String> {
                     "option" => "\n  `help options' lists the options",
                     _ => "",
                 };
-                Ok(format!("{name} {arguments}\n  {what}{more}"))
+                let usage = [&[*name], &words(arguments)[..]].concat();
+                let usage = wrapped(usage, COLUMNS - 4).join("\n    ");
+                let what = wrapped(words(what), COLUMNS - 2).join("\n  ");
+                Ok(format!("{usage}\n  {what}{more}"))
             }
             None => Err(unknown(wanted)),
         },
     }
 }
 
+fn words(text: &str) -> Vec<&str> {
+    text.split_whitespace().collect()
+}
+
 fn all() -> String {
-    let lines = HELP
-        .iter()
-        .map(|(name, _, what)| format!("  {name:<16} {what}"));
-    let mut lines: Vec<String> = lines.collect();
+    let described = |(name, _, what): &(&str, &str, &str)| {
+        let indent = NAME_COLUMNS + 3;
+        let what = wrapped(words(what), COLUMNS - indent).join(&format!("\n{:indent$}", ""));
+        format!("  {name:<NAME_COLUMNS$} {what}")
+    };
+    let mut lines: Vec<String> = HELP.iter().map(described).collect();
     lines.push(String::new());
     lines.push("`help STATEMENT' says more, and there are:".into());
     let topic = |(name, what): &(&str, &str)| format!("  help {name:<11} {what}");
@@ -158,8 +205,25 @@ mod tests {
                 .all(|name| all.contains(name) && help(Some(name)).is_ok())
         );
         assert!(help(Some("nothing")).is_err());
+        let texts = names().map(|name| help(Some(name)));
+        for text in texts.chain([Ok(all)]) {
+            let text = text.expect("there is help");
+            let longest = text.lines().map(str::len).max();
+            assert!(longest.is_some_and(|length| length <= COLUMNS), "{text}");
+        }
         let options = help(Some("options")).expect("a topic");
         assert!(options::names().all(|name| options.contains(name)));
+    }
+
+    #[test]
+    fn who_misses_a_statement_of_fdbcli_is_told_what_to_do_as_in_the_page_on_migrating() {
+        let page = include_str!("../../../../../docs/migrating-from-foundationdb.md");
+        for (name, _) in INSTEAD {
+            assert!(names().all(|known| known != name), "{name}");
+            assert!(page.contains(&format!("`{name}`")), "{name}");
+        }
+        let told = "`quota' of fdbcli is not here; `throttle' limits transactions with a tag";
+        assert_eq!(unknown("quota"), told);
     }
 
     #[test]

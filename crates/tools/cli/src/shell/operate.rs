@@ -188,14 +188,16 @@ impl Session {
                 format!("Database locked\n`unlock {id}' unlocks it").into()
             }
             Management::Setting(setting) => {
-                setting
-                    .apply(database, &self.connection.workers().await?)
-                    .await?
+                let act = async |workers: &[RegisterWorker]| {
+                    setting.clone().apply(database, workers).await
+                };
+                self.with_workers(act).await?.0
             }
             Management::Distribute(distributing) => {
-                distributing
-                    .apply(database, &self.connection.workers().await?)
-                    .await?
+                let act = async |workers: &[RegisterWorker]| {
+                    distributing.clone().apply(database, workers).await
+                };
+                self.with_workers(act).await?.0
             }
             Management::Throttle(throttling) => throttling.apply(database).await?,
             Management::Coordinators(wanted) => self.change_coordinators(wanted).await?.into(),
