@@ -6,9 +6,11 @@
 
 mod common;
 
+use common::client_programs::{command, installed, source};
 use common::{BINARY, Directory, Server, free_ports, text};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -39,8 +41,8 @@ impl Site {
         std::fs::write(path, format!("127.0.0.1 localhost\n{text}")).expect("can be written");
     }
 
-    fn plinth(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new("unshare");
+    fn program(&self, program: &Path) -> Command {
+        let mut command = command("unshare");
         command.args([
             "--user",
             "--map-root-user",
@@ -49,11 +51,20 @@ impl Site {
             "-c",
             WITH_HOSTS,
         ]);
-        command
-            .arg(self.directory.file("hosts"))
-            .arg(BINARY)
-            .args(arguments);
+        command.arg(self.directory.file("hosts")).arg(program);
         command.current_dir(&self.directory.0);
+        command
+    }
+
+    fn plinth(&self, arguments: &[&str]) -> Command {
+        let mut command = self.program(Path::new(BINARY));
+        command.args(arguments);
+        command
+    }
+
+    fn python(&self) -> Command {
+        let mut command = self.program(&installed("python/bin/python"));
+        command.arg(source("named_hosts.py"));
         command
     }
 
@@ -114,7 +125,7 @@ impl Site {
     }
 }
 
-/// A shell that runs all the time.
+/// A shell that runs all the time, or a program that does the same by a binding.
 struct Shell {
     shell: Child,
     to: ChildStdin,
@@ -122,8 +133,7 @@ struct Shell {
 }
 
 impl Shell {
-    fn start(site: &Site) -> Shell {
-        let mut command = site.plinth(&["cli", "--timeout", "40"]);
+    fn start(mut command: Command) -> Shell {
         let mut shell = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -190,8 +200,10 @@ fn coordinators_have_host_names_that_follow_a_server_to_another_address() {
         line.contains("plinth-0..db:1' is neither ip:port nor host:port"),
         "{line}"
     );
-    let mut shell = Shell::start(&site);
+    let mut shell = Shell::start(site.plinth(&["cli", "--timeout", "40"]));
+    let mut binding = Shell::start(site.python());
     shell.writes("one");
+    binding.writes("one-too");
 
     // The third comes back where nobody was. Its name is behind for a while, and leads to the second.
     drop(third);
@@ -207,6 +219,7 @@ fn coordinators_have_host_names_that_follow_a_server_to_another_address() {
     shell.writes("three");
     let second = site.serve(1, 2);
     shell.writes("four");
+    binding.writes("four-too");
 
     // Others are named, by their names.
     let said = site.cli(&format!("coordinators {}", site.name(2)));
@@ -233,6 +246,7 @@ fn coordinators_have_host_names_that_follow_a_server_to_another_address() {
     );
     assert!(!site.cli("coordinators").contains(&site.name(2)));
     shell.writes("five");
+    binding.writes("five-too");
     drop((first, second, third));
 }
 
