@@ -175,6 +175,18 @@ impl Drop for Shell {
     }
 }
 
+/// What has the wrong form changes nothing.
+fn refuses_coordinators(site: &Site) {
+    let line = site.cli_fails("coordinators plinth-0..db:1");
+    assert!(
+        line.contains("plinth-0..db:1' is neither ip:port nor host:port"),
+        "{line}"
+    );
+    let mixed = format!("coordinators {} 127.0.77.1:{}", site.name(2), site.port);
+    let line = site.cli_fails(&mixed);
+    assert!(line.contains("write all of them in one form"), "{line}");
+}
+
 #[test]
 fn coordinators_have_host_names_that_follow_a_server_to_another_address() {
     let site = Site {
@@ -195,11 +207,7 @@ fn coordinators_have_host_names_that_follow_a_server_to_another_address() {
     let said = site.cli("configure new double memory");
     assert!(said.contains("Database created"), "{said}");
     all_are_reachable_by_their_names(&site);
-    let line = site.cli_fails("coordinators plinth-0..db:1");
-    assert!(
-        line.contains("plinth-0..db:1' is neither ip:port nor host:port"),
-        "{line}"
-    );
+    refuses_coordinators(&site);
     let mut shell = Shell::start(site.plinth(&["cli", "--timeout", "40"]));
     let mut binding = Shell::start(site.python());
     shell.writes("one");
@@ -227,9 +235,6 @@ fn coordinators_have_host_names_that_follow_a_server_to_another_address() {
         said.contains(&format!("test:test_2@{}", site.name(2))),
         "{said}"
     );
-    let mixed = format!("coordinators {} 127.0.77.1:{}", site.name(2), site.port);
-    let line = site.cli_fails(&mixed);
-    assert!(line.contains("write all of them in one form"), "{line}");
     // The controller of the new coordinators gets to know all servers before it chooses among them.
     wait_for_status(&site, |document| {
         let processes = document["cluster"]["processes"].as_object();

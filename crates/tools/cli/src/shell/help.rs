@@ -104,8 +104,7 @@ values:
 Any other text stands for its bytes in UTF-8. Keys and values are shown with \xNN for each byte that is not printable
 ASCII, and \\ for a backslash. With --tsv and --json they are shown so, too."#;
 
-/// Statements of `fdbcli` that are not here, and what to do instead: in short what `docs/migrating-from-foundationdb.md`
-/// says.
+/// Statements of `fdbcli` that are not here, and what to do instead. `docs/migrating-from-foundationdb.md` says more.
 const INSTEAD: [(&str, &str); 16] = [
     ("advanceversion", NOTHING),
     ("blobkey", DUMP),
