@@ -39,6 +39,17 @@ async fn refuse_who_cannot_be_one(cluster: &Cluster, coordinator: &str) {
     assert!(same.line().contains("already"), "{}", same.line());
 }
 
+/// Statements that name processes, for a controller that is new: it does not know all of them yet.
+async fn name_all(cluster: &Cluster, addresses: [String; 4]) {
+    let classes = addresses
+        .each_ref()
+        .map(|address| format!("setclass {address} default; "));
+    let [.., last] = addresses;
+    let statements = format!("{}exclude no_wait {last}; include {last}", classes.concat());
+    let done = cluster.say(statements).await.text();
+    assert!(done.contains("Included"), "{done}");
+}
+
 async fn exchange() {
     let cluster = Cluster::stopped("coordinators", 4, &[]);
     cluster.write_cluster_file(1);
@@ -63,15 +74,7 @@ async fn exchange() {
         said.contains("Coordinators changed: test:test_2@"),
         "{said}"
     );
-    // The new controller does not know all processes yet.
-    let at_once = (0..4).map(|i| format!("setclass {} default; ", address(i)));
-    let at_once: String = at_once.collect();
-    let last = address(3);
-    let done = cluster
-        .say(format!("{at_once}exclude no_wait {last}; include {last}"))
-        .await
-        .text();
-    assert!(done.contains("Included"), "{done}");
+    name_all(&cluster, [0, 1, 2, 3].map(address)).await;
     let shown = cluster.say("coordinators").await.text();
     assert!(shown.contains("Cluster coordinators (3)"), "{shown}");
     let before = count.get();
