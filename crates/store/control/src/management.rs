@@ -246,7 +246,7 @@ pub async fn set_class(
 pub async fn set_knob(database: &Database, name: &str, value: Option<&str>) -> Outcome<()> {
     let default = Knobs::default();
     let default = default.list().into_iter().find(|(known, _)| *known == name);
-    let (_, default) = default.ok_or(format!("there is no knob {name:?}"))?;
+    let (_, default) = default.ok_or(format!("there is no knob `{name}'; `getknob' lists all"))?;
     configured::check_knob(name, value.unwrap_or(&default))?;
     decide(database, async |tr| {
         match value {

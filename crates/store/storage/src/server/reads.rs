@@ -353,28 +353,34 @@ impl Server {
                         }
                     }
                 }
-                if !server.may_wait() {
+                let reads = reading.reads();
+                if !server.may_wait(reads) {
                     return responder.fail(Error::server_request_queue_full);
                 }
                 let server = server.clone();
                 plinth_runtime::spawn("waiting read", async move {
                     let result = server.finish(reading, warming).await;
-                    server.reads_waiting.set(server.reads_waiting.get() - 1);
+                    server.waits_no_more(reads);
                     server.reply(responder, result);
                 })
                 .detach();
             })
     }
 
-    /// Counts one more waiting read, if there is room. The read uncounts itself when it is done.
-    fn may_wait(&self) -> bool {
-        let waiting = self.reads_waiting.get();
-        if waiting >= STORAGE_READS_WAITING_MAX.get() {
+    /// Counts so many more waiting reads, if there is room. Their request uncounts them when it is done.
+    fn may_wait(&self, reads: u64) -> bool {
+        let waiting = self.reads_waiting.get() + reads as usize;
+        if waiting > STORAGE_READS_WAITING_MAX.get() {
             probe!("storage_reads_waiting_full");
             return false;
         }
-        self.reads_waiting.set(waiting + 1);
+        self.reads_waiting.set(waiting);
         true
+    }
+
+    fn waits_no_more(&self, reads: u64) {
+        let waiting = self.reads_waiting.get();
+        self.reads_waiting.set(waiting - reads as usize);
     }
 
     /// Answers a read that could not be answered at once.
@@ -533,13 +539,13 @@ impl Server {
                 if request.version <= server.latest() {
                     return server.watch(request, responder, right);
                 }
-                if !server.may_wait() {
+                if !server.may_wait(1) {
                     return responder.fail(Error::server_request_queue_full);
                 }
                 let server = server.clone();
                 plinth_runtime::spawn("waiting watch", async move {
                     let reached = server.wait_for(request.version).await;
-                    server.reads_waiting.set(server.reads_waiting.get() - 1);
+                    server.waits_no_more(1);
                     match reached {
                         Ok(()) => server.watch(request, responder, right),
                         Err(error) => responder.fail(error),

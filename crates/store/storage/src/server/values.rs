@@ -16,8 +16,9 @@ impl Reading for GetValues {
         request.keys.truncate(GetValues::KEYS_MAX);
         request
     }
+    /// At least one, so that no request waits for nothing.
     fn reads(&self) -> u64 {
-        self.keys.len() as u64
+        self.keys.len().max(1) as u64
     }
     fn version(&self) -> Version {
         self.version
