@@ -33,7 +33,12 @@ use std::collections::BTreeMap;
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
 pub(crate) async fn document(cluster: &Cluster) -> String {
-    let facts = asked::ask_everybody(cluster).await;
+    let mut facts = asked::ask_everybody(cluster).await;
+    // A recovery has ended meanwhile: the answers are those of a database that was not available, and it is now.
+    if !facts.info.accepting && cluster.info.get().accepting {
+        plinth_runtime::probe!("status_is_asked_for_again");
+        facts = asked::ask_everybody(cluster).await;
+    }
     let coordinators = cluster.context.coordinators.file();
     let config = cluster.context.config.get();
     let (info, replicas) = (&facts.info, facts.replicas.as_ref());

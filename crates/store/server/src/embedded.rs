@@ -7,7 +7,7 @@ use plinth_coordination::{ClusterFile, Coordinators, election};
 use plinth_core::{DatabaseConfig, EngineKind, Error};
 use plinth_engine::SSD_CACHE_BYTES;
 use plinth_protocol::control::{
-    CreateDatabase, CreateDatabaseReply, GetClientInfo, KillRole, ProcessClass, WORKER,
+    CreateDatabase, CreateDatabaseReply, GetClientInfo, KillRole, WORKER,
 };
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::sync::Watch;
@@ -59,20 +59,8 @@ impl Embedded {
         let owned = DataDirectory::open(directory, &cluster.key()).await?;
         let transport = Transport::local(ADDRESS);
         let config = WorkerConfig {
-            listen: ADDRESS,
-            public: None,
-            tell: None,
-            data_directory: directory.to_path_buf(),
-            cluster: cluster.clone(),
-            cluster_file: None,
-            is_keyed: false,
-            class: ProcessClass::Unset,
-            machine: String::new(),
-            zone: String::new(),
-            data_hall: String::new(),
-            data_center: String::new(),
-            metrics: None,
             cache_bytes: options.cache_bytes,
+            ..WorkerConfig::new(ADDRESS, directory, cluster.clone())
         };
         let failure: Watch<Option<String>> = Watch::new(None);
         let worker = {

@@ -75,6 +75,33 @@ pub struct WorkerConfig {
     pub tell: Option<fn(&str)>,
 }
 
+impl WorkerConfig {
+    /// A worker that is a machine and a zone of its own, and trusts everybody. It has a small cache and no file of its
+    /// cluster.
+    pub fn new(
+        listen: SocketAddr,
+        data_directory: impl Into<PathBuf>,
+        cluster: ClusterFile,
+    ) -> Self {
+        WorkerConfig {
+            listen,
+            public: None,
+            data_directory: data_directory.into(),
+            cluster,
+            cluster_file: None,
+            is_keyed: false,
+            class: ProcessClass::Unset,
+            machine: String::new(),
+            zone: String::new(),
+            data_hall: String::new(),
+            data_center: String::new(),
+            metrics: None,
+            cache_bytes: 1 << 20,
+            tell: None,
+        }
+    }
+}
+
 /// Runs a worker without end. Returns only if it cannot go on, with the reason in one line.
 pub async fn run_worker(config: WorkerConfig) -> Result<Infallible, String> {
     // The directory first: only its owner needs the port.

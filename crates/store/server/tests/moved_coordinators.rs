@@ -2,7 +2,6 @@
 
 use plinth_coordination::{ClusterFile, Coordinators};
 use plinth_core::{DatabaseConfig, Error};
-use plinth_protocol::control::ProcessClass;
 use plinth_protocol::coordination::{COORDINATOR, GetLeader, GetLeaderReply};
 use plinth_rpc::Transport;
 use plinth_runtime::sim::{Locality, SimConfig, Simulation};
@@ -47,21 +46,10 @@ async fn speaks_once() {
 }
 
 async fn worker() -> Infallible {
+    let (listen, cluster) = (PRESENT.parse(), cluster(&format!("test:test@{FORMER}")));
     let config = WorkerConfig {
-        listen: PRESENT.parse().expect("an address"),
-        public: None,
-        tell: None,
-        data_directory: "/data".into(),
-        cluster: cluster(&format!("test:test@{FORMER}")),
         cluster_file: Some(FILE.into()),
-        is_keyed: false,
-        class: ProcessClass::Unset,
-        machine: String::new(),
-        zone: String::new(),
-        data_hall: String::new(),
-        data_center: String::new(),
-        metrics: None,
-        cache_bytes: 1 << 20,
+        ..WorkerConfig::new(listen.expect("an address"), "/data", cluster)
     };
     let looking = async {
         plinth_runtime::sleep(WRITTEN_WITHIN).await;

@@ -5,7 +5,6 @@ use plinth_coordination::certificates::Tls;
 use plinth_coordination::{ClusterFile, Coordinators};
 use plinth_core::{DatabaseConfig, Error};
 use plinth_identity::Identity;
-use plinth_protocol::control::ProcessClass;
 use plinth_rpc::Transport;
 use plinth_runtime::sim::{KillKind, Locality, ProcessId, SimConfig, Simulation, control};
 use plinth_runtime::{Duration, sleep, timeout};
@@ -38,22 +37,7 @@ async fn cluster(authority: &Authority) -> ClusterFile {
 }
 
 async fn server(authority: Rc<Authority>) {
-    let config = WorkerConfig {
-        listen: address(),
-        public: None,
-        tell: None,
-        data_directory: "/data".into(),
-        cluster: cluster(&authority).await,
-        cluster_file: None,
-        is_keyed: false,
-        class: ProcessClass::Unset,
-        machine: String::new(),
-        zone: String::new(),
-        data_hall: String::new(),
-        data_center: String::new(),
-        metrics: None,
-        cache_bytes: 1 << 20,
-    };
+    let config = WorkerConfig::new(address(), "/data", cluster(&authority).await);
     let Err(line) = run_worker(config).await;
     panic!("the worker ended: {line}");
 }

@@ -9,7 +9,7 @@ use plinth_core::{DatabaseConfig, Error, KeySelector, MutationKind, Result, Vers
 use plinth_identity::Identity;
 use plinth_identity::keys::{KeyFile, Keyring};
 use plinth_identity::tokens::{Claims, SigningKey, Tenant};
-use plinth_protocol::control::{GetClientInfo, ProcessClass};
+use plinth_protocol::control::GetClientInfo;
 use plinth_protocol::storage::{Get, GetKey, GetRange, Watch};
 use plinth_protocol::token::Token;
 use plinth_protocol::transaction::GetKeyLocations;
@@ -55,20 +55,9 @@ async fn server() {
     let text = keys_text();
     disk::write_file_durably(keys, text).await.expect("written");
     let config = WorkerConfig {
-        listen: address(),
-        public: None,
-        tell: None,
-        data_directory: "/data".into(),
-        cluster: cluster(),
         cluster_file: Some(FILE.into()),
         is_keyed: true,
-        class: ProcessClass::Unset,
-        machine: String::new(),
-        zone: String::new(),
-        data_hall: String::new(),
-        data_center: String::new(),
-        metrics: None,
-        cache_bytes: 1 << 20,
+        ..WorkerConfig::new(address(), "/data", cluster())
     };
     let Err(line) = run_worker(config).await;
     panic!("the worker ended: {line}");

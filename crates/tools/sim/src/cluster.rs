@@ -10,7 +10,7 @@ use plinth_core::config::FaultDomain;
 use plinth_core::{DatabaseConfig, EngineKind};
 use plinth_identity::Identity;
 use plinth_identity::keys::{KeyFile, Keyring};
-use plinth_protocol::control::{ClusterInfo, GetClusterInfo, ProcessClass};
+use plinth_protocol::control::{ClusterInfo, GetClusterInfo};
 use plinth_rpc::{Credentials, Place, Transport};
 use plinth_runtime::sim::{Locality, MachineId, Simulation};
 use plinth_runtime::{Duration, disk};
@@ -254,21 +254,16 @@ impl Shape {
     fn worker(&self, machine: usize, process: usize) -> WorkerConfig {
         let address = Self::address(machine, process);
         let everywhere = SocketAddr::from(([0; 4], address.port()));
+        let listen = if self.is_named { everywhere } else { address };
         WorkerConfig {
-            listen: if self.is_named { everywhere } else { address },
             public: self.is_named.then(|| self.place(machine, process)),
-            tell: None,
-            data_directory: self.data_directory(address),
-            cluster: self.cluster_file(),
             cluster_file: Some(format!("/data{process}/plinth.cluster").into()),
             is_keyed: self.is_keyed,
-            class: ProcessClass::Unset,
             machine: format!("m{machine}"),
             zone: format!("r{}", self.rack(machine)),
             data_hall: format!("h{}", self.rack(machine) % self.halls),
-            data_center: String::new(),
-            metrics: None,
             cache_bytes: CACHE_BYTES,
+            ..WorkerConfig::new(listen, self.data_directory(address), self.cluster_file())
         }
     }
 }

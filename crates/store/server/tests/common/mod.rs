@@ -5,7 +5,6 @@
 use plinth_client::Database;
 use plinth_coordination::{ClusterFile, Coordinators, election};
 use plinth_core::DatabaseConfig;
-use plinth_protocol::control::ProcessClass;
 use plinth_protocol::status::GetStatus;
 use plinth_rpc::{Place, Transport};
 use plinth_runtime::Duration;
@@ -94,25 +93,13 @@ impl Cluster {
     ) {
         let cluster = self.clone();
         let everywhere = SocketAddr::from(([0; 4], 4500));
+        let listen = match public {
+            Some(_) => everywhere,
+            None => address,
+        };
         let config = WorkerConfig {
-            listen: if public.is_some() {
-                everywhere
-            } else {
-                address
-            },
             public,
-            tell: None,
-            data_directory: "/data".into(),
-            cluster: self.file.clone(),
-            cluster_file: None,
-            is_keyed: false,
-            class: ProcessClass::Unset,
-            machine: String::new(),
-            zone: String::new(),
-            data_hall: String::new(),
-            data_center: String::new(),
-            metrics: None,
-            cache_bytes: 1 << 20,
+            ..WorkerConfig::new(listen, "/data", self.file.clone())
         };
         let process = control.start_process(machine, address, move || {
             let (cluster, config) = (cluster.clone(), config.clone());

@@ -55,20 +55,12 @@ pub fn start(machine: u8, class: ProcessClass) {
     let id = control().add_machine(Locality::default());
     assert_eq!(id.0, u32::from(machine), "machines start in order");
     let config = WorkerConfig {
-        listen: address(machine),
-        public: None,
-        tell: None,
-        data_directory: "/data".into(),
-        cluster: cluster_file(),
         cluster_file: Some("/data/plinth.cluster".into()),
-        is_keyed: false,
         class,
         machine: format!("m{machine}"),
         zone: format!("m{machine}"),
-        data_hall: String::new(),
-        data_center: String::new(),
-        metrics: None,
         cache_bytes: CACHE_BYTES,
+        ..WorkerConfig::new(address(machine), "/data", cluster_file())
     };
     control().start_process(id, address(machine), move || {
         let config = config.clone();
