@@ -5,7 +5,6 @@
 use plinth::{DatabaseOption, Error, KeyRange, OpenOptions};
 use plinth_coordination::{ClusterFile, Coordinators};
 use plinth_core::DatabaseConfig;
-use plinth_protocol::control::ProcessClass;
 use plinth_rpc::Transport;
 use plinth_runtime::real;
 use plinth_server::{NotCreated, WorkerConfig, create_database, run_worker};
@@ -22,22 +21,7 @@ fn start(directory: &Path) -> PathBuf {
     let file = directory.join("plinth.cluster");
     std::fs::write(&file, &text).expect("written");
     let cluster = ClusterFile::parse(&text).expect("valid");
-    let config = WorkerConfig {
-        listen,
-        public: None,
-        data_directory: directory.join("data"),
-        cluster: cluster.clone(),
-        cluster_file: None,
-        is_keyed: false,
-        class: ProcessClass::Unset,
-        machine: String::new(),
-        zone: String::new(),
-        data_hall: String::new(),
-        data_center: String::new(),
-        metrics: None,
-        cache_bytes: 1 << 20,
-        tell: None,
-    };
+    let config = WorkerConfig::new(listen, directory.join("data"), cluster.clone());
     drop(real::spawn_worker("server", || run_worker(config)));
     let made = real::block_on(async move {
         let coordinators = Coordinators::from(cluster);

@@ -275,13 +275,13 @@ fn by_team(inner: &Inner, reads: Vec<(usize, Key)>) -> Vec<(Option<Location>, Ve
     let mut groups: Vec<(Option<Location>, Vec<(usize, Key)>)> = Vec::new();
     for read in reads {
         let location = locations.of_key(&read.1);
-        let group = groups.iter_mut().find(|(other, reads)| {
-            let servers = |location: &Location| location.servers.clone();
-            location.is_some()
-                && other.as_ref().map(servers) == location.map(servers)
+        let has_room = |(other, reads): &&mut (Option<Location>, Vec<_>)| {
+            let servers = other.as_ref().map(|other| &other.servers);
+            servers.is_some()
+                && servers == location.map(|location| &location.servers)
                 && reads.len() < GetValues::KEYS_MAX
-        });
-        match group {
+        };
+        match groups.iter_mut().find(has_room) {
             Some((_, reads)) => reads.push(read),
             None => groups.push((location.cloned(), vec![read])),
         }

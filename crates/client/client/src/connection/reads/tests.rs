@@ -199,3 +199,42 @@ fn no_more_reads_than_a_request_may_have_go_together() {
         assert_eq!(sizes, [GetValues::KEYS_MAX, 1]);
     });
 }
+
+#[test]
+fn reads_together_go_past_a_server_that_never_answers() {
+    for seed in 0..20 {
+        let simulation = Simulation::new(seed, SimConfig::default());
+        let machine = |i| {
+            let machine = simulation.add_machine(Locality::default());
+            simulation.start_process(machine, address(i), move || {
+                Box::pin(async move {
+                    let transport = Transport::listen(address(i)).await.expect("listens");
+                    let held = RefCell::new(Vec::new());
+                    let _serving =
+                        transport.serve::<GetValues>(ROLE, move |request, responder| match i {
+                            0 => held.borrow_mut().push(responder),
+                            _ => responder.ok(GetValuesReply {
+                                values: request.keys.into_iter().map(Some).collect(),
+                            }),
+                        });
+                    std::future::pending::<()>().await;
+                })
+            });
+        };
+        (0..2).for_each(machine);
+        let work = async {
+            let (connection, location) = connection_to_one_server();
+            let location = Location {
+                servers: (0..2).map(|i| Interface::new(address(i), ROLE)).collect(),
+                ..location
+            };
+            let reads = [b"a", b"b"].map(|key| Key::from_static(key));
+            let reads = reads.into_iter().enumerate().collect();
+            get_from_team(connection.caller.clone(), location, reads, 1).await
+        };
+        let results = simulation.run_until(work, Duration::from_secs(60));
+        let results = results.unwrap_or_else(|| panic!("seed {seed}: it waits for ever"));
+        let value = |key: &'static [u8]| Ok(Some(Value::from_static(key)));
+        assert_eq!(results, [(0, value(b"a")), (1, value(b"b"))], "seed {seed}");
+    }
+}
