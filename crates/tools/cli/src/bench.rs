@@ -6,12 +6,14 @@ mod calibration;
 mod delos;
 mod keeper;
 
-use crate::connect::{self, ClusterArguments, Connection};
-use crate::{Outcome, status};
+use crate::status;
 use plinth_bench::report::{self, grouped};
 use plinth_bench::{Calibration, Measured, Plan, Workload, scale, server_cpu};
 use plinth_foreign::Library;
 use plinth_runtime::Duration;
+use plinth_terminal::Outcome;
+use plinth_terminal::connect::{self, ClusterArguments, Connection};
+use plinth_terminal::seconds::parse_seconds;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -128,13 +130,6 @@ fn parse_rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if (0.001..=1e9).contains(&rate) => Ok(rate),
         _ => Err("expected a number of transactions a second".into()),
-    }
-}
-
-fn parse_seconds(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.0..=1e6).contains(&seconds) => Ok(seconds),
-        _ => Err("expected a number of seconds".into()),
     }
 }
 

@@ -10,14 +10,14 @@
 mod pieces;
 mod side;
 
-use crate::connect;
 use crate::rows::RangeArguments;
-use crate::{Outcome, progress};
 use indicatif::ProgressBar;
 use pieces::{Piece, Progress, Sum};
 use plinth_bench::report::grouped;
 use plinth_core::key::printable;
 use plinth_runtime::{TaskGroup, now};
+use plinth_terminal::connect;
+use plinth_terminal::{Outcome, progress};
 use side::{Libraries, Side};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -12,12 +12,12 @@ pub mod service;
 mod state;
 mod top;
 
-use crate::Outcome;
-use crate::connect;
-use crate::tls::TlsArguments;
 use clap::Subcommand;
 pub use names::parse_service;
 use names::{At, parse_at, parse_name};
+use plinth_terminal::Outcome;
+use plinth_terminal::connect;
+use plinth_terminal::tls::TlsArguments;
 use serde_json::Value;
 use std::path::PathBuf;
 pub use top::Watched;

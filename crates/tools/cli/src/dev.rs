@@ -9,10 +9,9 @@
 //! Each server is in a zone of its own, so that killing one is like losing a machine. A server that dies is started
 //! again after two seconds. When this process ends, for any reason, the servers end too.
 
-use crate::children::{self, CHECK_INTERVAL, describe, stop};
+use crate::farm;
 use crate::farm::keeping::{Backups, Keeping};
 use crate::server::DEFAULT_CACHE_MIB;
-use crate::{Outcome, connect, farm, keys};
 use plinth_control::management;
 use plinth_coordination::{ClusterFile, cluster_file, key_file, places, why};
 use plinth_core::config::FaultDomain;
@@ -23,6 +22,9 @@ use plinth_runtime::disk::{self, DirLock};
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, Instant, now, sleep};
 use plinth_server::{NotCreated, create_database};
+use plinth_terminal::children::{self, CHECK_INTERVAL, describe, stop};
+use plinth_terminal::keys;
+use plinth_terminal::{Outcome, connect};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};

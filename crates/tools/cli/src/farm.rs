@@ -13,12 +13,12 @@ mod shell;
 mod status;
 mod work;
 
-use crate::connect::with_remedy;
-use crate::tls::TlsArguments;
-use crate::{Outcome, connect};
 use clap::Subcommand;
 use plinth_coordination::ClusterFile;
 use plinth_coordination::cluster_file;
+use plinth_terminal::connect::with_remedy;
+use plinth_terminal::tls::TlsArguments;
+use plinth_terminal::{Outcome, connect};
 use std::path::PathBuf;
 
 #[derive(clap::Args, Debug)]

@@ -1,9 +1,9 @@
 //! The options of the port by which ZooKeeper's clients come in by TLS, wherever there is one.
 
-use crate::Outcome;
-use crate::tls::TlsArguments;
 use plinth_keeper::acl::is_distinguished_name;
 use plinth_runtime::spawn;
+use plinth_terminal::Outcome;
+use plinth_terminal::tls::TlsArguments;
 use plinth_tls::{ClientAuth, Guests, Settings, Source, overlap};
 use std::path::PathBuf;
 

@@ -12,14 +12,14 @@
 
 mod progress;
 
-use crate::connect::{self, ClusterArguments, Connection};
 use crate::rows::{self, Format, Pair};
-use crate::{Outcome, progress as bars};
 use indicatif::ProgressBar;
 use plinth_bench::report::grouped;
 use plinth_core::hash::{FixedHasher, HashMap};
 use plinth_core::{Error, Result};
 use plinth_runtime::{Duration, Instant, Task, now};
+use plinth_terminal::connect::{self, ClusterArguments, Connection};
+use plinth_terminal::{Outcome, progress as bars};
 use progress::{Position, Sidecar, Terms};
 use std::collections::VecDeque;
 use std::fs::File;

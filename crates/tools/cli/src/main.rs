@@ -3,11 +3,7 @@
 //! Each command is a module with its flags and its code. A command ends with success, or with one line that names
 //! the problem, its place, and a remedy. `main` prints that line and exits with 1. Wrong usage exits with 2.
 
-mod allocator;
 mod bench;
-mod children;
-mod configuration;
-mod connect;
 mod copy;
 mod delos;
 mod demo;
@@ -17,32 +13,25 @@ mod farm;
 mod guests;
 mod keeper;
 mod keys;
-mod knobs;
 mod load;
 mod manual;
-mod notify;
-mod pages;
-mod progress;
 mod rows;
+#[cfg(test)]
+mod samples;
 mod server;
 mod shell;
 mod sim;
 mod status;
 mod stream;
 mod table;
-mod tls;
 mod token;
 mod top;
-mod trace_file;
 mod version;
-mod wrap;
 mod zookeeper;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use plinth_terminal::{Outcome, allocator, configuration, knobs};
 use std::process::ExitCode;
-
-/// Result of a command; the error is one line for the user.
-type Outcome<T = ()> = Result<T, String>;
 
 #[derive(Parser)]
 #[command(

@@ -1,9 +1,9 @@
 //! `plinth completions` and `plinth man`: what a shell and `man` know of the command line. Packages install both.
 
-use crate::Outcome;
 use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::Man;
+use plinth_terminal::Outcome;
 use std::io::Write;
 use std::path::PathBuf;
 

@@ -8,10 +8,10 @@
 //! In both, a byte that is not printable ASCII is written `\xNN` and a backslash `\\`. Reading also accepts `\t`,
 //! `\n`, `\r`, `\0`, and any other text as its UTF-8 bytes. (In JSON each of these backslashes is itself escaped.)
 
-use crate::Outcome;
 use bytes::Bytes;
 use plinth_core::Key;
 use plinth_core::key::{KEY_BYTES_MAX, SYSTEM_BEGIN, VALUE_BYTES_MAX, printable, unprintable};
+use plinth_terminal::Outcome;
 use serde_json::Value;
 
 /// Range of the applications' keys for a command; by default all of them.

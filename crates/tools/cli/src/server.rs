@@ -1,11 +1,5 @@
 //! `plinth server`: one server process with one or more workers, each on a thread of its own.
 
-use crate::allocator;
-use crate::configuration::ConfigArgument;
-use crate::connect::with_remedy;
-use crate::knobs::parse_knobs;
-use crate::tls::{Listen, PublicAddress, TlsArguments};
-use crate::{Outcome, notify, pages, trace_file};
 use plinth_coordination::{ClusterFile, cluster_file};
 use plinth_protocol::control::ProcessClass;
 use plinth_rpc::Place;
@@ -13,8 +7,15 @@ use plinth_runtime::knobs::{knobs, set_knobs};
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::real::{block_on, interrupted, spawn_worker};
 use plinth_runtime::{Duration, Either, Task, disk, sleep};
+use plinth_server::metrics::READY;
 use plinth_server::{SSD_CACHE_BYTES, WorkerConfig, accept_lost_registers, run_worker};
-use rustix::process::{Pid, Signal};
+use plinth_terminal::allocator;
+use plinth_terminal::configuration::ConfigArgument;
+use plinth_terminal::connect::with_remedy;
+use plinth_terminal::knobs::parse_knobs;
+use plinth_terminal::process::{follow_parent, raise_file_limit};
+use plinth_terminal::tls::{Listen, PublicAddress, TlsArguments};
+use plinth_terminal::{Outcome, notify, pages, trace_file};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -132,15 +133,6 @@ pub fn run(arguments: Arguments) -> Outcome {
     outcome
 }
 
-/// Raises the limit of open files to its maximum. Every connection is an open file, and the usual soft limit is too
-/// low for a server.
-pub fn raise_file_limit() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    let _ = setrlimit(Resource::Nofile, limit); // if it fails, the soft limit stays
-}
-
 /// Completes the error line of a worker that cannot continue: the file that was warned about, and a remedy.
 fn with_place(line: String) -> String {
     match trace_file::warning_behind(&line) {
@@ -150,23 +142,6 @@ fn with_place(line: String) -> String {
         ),
         _ => line,
     }
-}
-
-/// Asks the system to stop this process when its parent process ends, for any reason.
-pub fn follow_parent(parent: u32) -> Outcome {
-    rustix::process::set_parent_process_death_signal(Some(Signal::TERM))
-        .map_err(|error| format!("cannot follow process {parent}: {error}"))?;
-    // The parent may have ended before the request.
-    if rustix::process::getppid()
-        .map(Pid::as_raw_nonzero)
-        .map(|pid| pid.get() as u32)
-        != Some(parent)
-    {
-        return Err(format!(
-            "process {parent}, which started this server, has ended"
-        ));
-    }
-    Ok(())
 }
 
 async fn serve(arguments: Arguments) -> Outcome {
@@ -203,7 +178,7 @@ async fn serve(arguments: Arguments) -> Outcome {
             are_needed: arguments.listen.is_tls(),
         };
         let router = pages::guarded("--metrics", address, router, keys).map_err(at)?;
-        let router = router.merge(pages::health(pages.clone()));
+        let router = router.merge(pages::health(pages.clone(), &READY));
         pages::serve("--metrics", address, router).map_err(at)?;
     }
     for worker in 1..arguments.workers {

@@ -1,10 +1,10 @@
 //! `plinth sim`: simulated clusters with faults. A seed determines a run, which is the same every time.
 
-use crate::{Outcome, progress};
 use plinth_runtime::Duration;
 use plinth_sim::{
     HAS_PLANTED_FAULTS, HuntOptions, Limits, RunOptions, hunt, scenario, scenarios, workloads,
 };
+use plinth_terminal::{Outcome, progress};
 use std::ops::RangeInclusive;
 
 /// The scenario with every kind of fault and workload.

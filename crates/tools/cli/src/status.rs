@@ -2,9 +2,10 @@
 
 mod summary;
 
-use crate::Outcome;
-use crate::connect::{self, ClusterArguments, Connection};
 use plinth_protocol::status::GetStatus;
+use plinth_terminal::Outcome;
+use plinth_terminal::connect::{self, ClusterArguments, Connection};
+use plinth_terminal::status::available;
 use serde_json::Value;
 pub use summary::{bytes, limit, rate, summary};
 
@@ -33,21 +34,6 @@ pub fn run(arguments: Arguments) -> Outcome {
     })
 }
 
-pub fn is_available(document: &Value) -> bool {
-    document["cluster"]["database_available"].as_bool() == Some(true)
-}
-
-/// Outcome of a command that has printed the status: an error if the database is not available, for scripts.
-pub fn available(document: &Value) -> Outcome {
-    match is_available(document) {
-        true => Ok(()),
-        false => Err(format!(
-            "the database is unavailable; its recovery is at: {}",
-            recovery(&document["cluster"])
-        )),
-    }
-}
-
 /// Fetches the status document from the controller, and adds the view of this client.
 pub async fn fetch(connection: &Connection) -> Outcome<Value> {
     let told = connection.ask_controller(GetStatus {}, "tell its status");
@@ -58,49 +44,4 @@ pub async fn fetch(connection: &Connection) -> Outcome<Value> {
         plinth_client::status_of_client(transport, coordinators, Some(&document["cluster"]));
     document["client"] = client.await;
     Ok(document)
-}
-
-/// Addresses of the servers that wait for free space on their disks.
-pub fn full_disks(document: &Value) -> Vec<&str> {
-    let cluster = &document["cluster"];
-    let lists = [&cluster["log_servers"], &cluster["storage_servers"]].map(Value::as_array);
-    let servers = lists.into_iter().flatten().flatten();
-    let mut full: Vec<&str> = servers
-        .filter(|server| server["disk_full"].as_bool() == Some(true))
-        .filter_map(|server| server["address"].as_str())
-        .collect();
-    full.sort_unstable();
-    full.dedup();
-    full
-}
-
-/// One line per process with a sick disk: address, directory, problem, duration.
-pub fn sick_disks(document: &Value) -> Vec<String> {
-    let now = document["cluster"]["cluster_controller_timestamp"].as_u64();
-    let processes = document["cluster"]["processes"].as_object();
-    let all = processes.into_iter().flat_map(|all| all.values());
-    let sick = all.filter_map(|process| {
-        let (address, disk) = (process["address"].as_str()?, &process["sick_disk"]);
-        let (directory, what) = (disk["directory"].as_str()?, disk["what"].as_str()?);
-        let since = now?.saturating_sub(disk["since"].as_u64()?);
-        let works = match disk["works_again"].as_bool() {
-            Some(true) => "; it works again, and is watched",
-            _ => "",
-        };
-        Some(format!(
-            "{address}, {directory}: {what}, for {since} s{works}"
-        ))
-    });
-    sick.collect()
-}
-
-/// Phase of the recovery, and the condition that it waits for.
-pub fn recovery(cluster: &Value) -> String {
-    let state = &cluster["recovery_state"];
-    let phase = state["description"].as_str().unwrap_or("unknown");
-    match state["waits_for"].as_str() {
-        Some(why) if phase == "standing_still" => format!("standing still: {why}"),
-        Some(what) => format!("{phase}, waits for {what}"),
-        None => phase.to_string(),
-    }
 }

@@ -1,7 +1,5 @@
 //! `plinth stream`: makes, lists, follows and drops streams.
 
-use crate::Outcome;
-use crate::connect::{self, ClusterArguments, Connection};
 use plinth_client::{
     Database, Position, Stream, StreamBatch, StreamContent, StreamEntry, StreamLimit,
     StreamOptions, Transaction,
@@ -9,6 +7,8 @@ use plinth_client::{
 use plinth_core::key::{KeyRange, SYSTEM_BEGIN, printable, unprintable};
 use plinth_core::version::VERSIONS_PER_SECOND;
 use plinth_core::{Error, Key, Mutation, MutationKind};
+use plinth_terminal::Outcome;
+use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use serde_json::json;
 use std::io::{BufRead, Write};
 

@@ -15,10 +15,10 @@ mod secure;
 mod session;
 
 use crate::delos::names::parse_service;
-use crate::tls::{Listen, TlsArguments};
-use crate::{Outcome, trace_file};
 use plinth_runtime::real::block_on;
 use plinth_table::language::{Statement, parse};
+use plinth_terminal::tls::{Listen, TlsArguments};
+use plinth_terminal::{Outcome, trace_file};
 use plinth_tls::ClientAuth;
 use secure::Protection;
 use session::Session;

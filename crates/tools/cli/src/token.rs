@@ -1,10 +1,11 @@
 //! `plinth token`: keys that sign tokens, and the tokens. Whoever shows a token may do what it grants.
 
-use crate::{Outcome, keys};
 use bytes::Bytes;
 use plinth_core::key::unprintable;
 use plinth_identity::tokens::{Claims, SigningKey, Tenant};
 use plinth_runtime::unix_time_ms;
+use plinth_terminal::Outcome;
+use plinth_terminal::keys;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 

@@ -1,14 +1,15 @@
 //! `plinth top`: the state and load of a cluster, or of a replicated service, updated every second.
 
-use crate::Outcome;
-use crate::connect::{self, ClusterArguments};
 use crate::delos;
 use crate::status::{self, bytes, rate};
-use crate::wrap::wrapped;
 use crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use crossterm::{cursor, execute, terminal};
 use plinth_bench::report::grouped;
 use plinth_runtime::{Duration, sleep};
+use plinth_terminal::Outcome;
+use plinth_terminal::connect::{self, ClusterArguments};
+use plinth_terminal::status::available;
+use plinth_terminal::wrap::wrapped;
 use serde_json::Value;
 use std::io::{IsTerminal, Write, stdout};
 use std::path::PathBuf;
@@ -54,7 +55,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         let connection = arguments.cluster.open().await?;
         watch(&arguments, async || {
             let document = status::fetch(&connection).await?;
-            Ok((frame(&document), status::available(&document)))
+            Ok((frame(&document), available(&document)))
         })
         .await
     })

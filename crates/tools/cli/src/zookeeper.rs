@@ -1,7 +1,7 @@
 //! What an operator may choose for ZooKeeper's clients, wherever they come in.
 
-use crate::Outcome;
 use plinth_keeper::Options;
+use plinth_terminal::Outcome;
 
 /// No time-out of a session may be shorter than a gateway's own time-outs.
 const SESSION_TIMEOUT_MS_MIN: i64 = 4000;

@@ -1,12 +1,13 @@
 //! `plinth bench delos`: the figures of the paper about log-structured protocols, measured on this machine.
 
-use crate::server::raise_file_limit;
-use crate::{Outcome, connect};
 use plinth_bench::delos::figure::{Figure, page};
 use plinth_bench::delos::parts::{Part, measure};
 use plinth_bench::delos::plan::Plan;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, race};
+use plinth_terminal::process::raise_file_limit;
+use plinth_terminal::seconds::parse_positive;
+use plinth_terminal::{Outcome, connect};
 use std::path::PathBuf;
 
 #[derive(clap::Args, Debug)]
@@ -15,7 +16,7 @@ pub struct Arguments {
     #[arg(value_name = "PART", value_parser = parse_part)]
     parts: Vec<Asked>,
     /// Seconds of each measured interval
-    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = super::keeper::parse_positive)]
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = parse_positive)]
     seconds: f64,
     /// How often things that are compared are measured, in turn
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]

@@ -1,13 +1,14 @@
 //! `plinth bench keeper`: servers that speak ZooKeeper's protocol, side by side.
 
 use super::calibration;
-use crate::server::raise_file_limit;
-use crate::{Outcome, connect};
 use plinth_bench::keeper::mix::Workload;
 use plinth_bench::keeper::report;
 use plinth_bench::keeper::run::{Disturbance, Plan, Server, reach, run as run_all};
 use plinth_bench::server_cpu;
 use plinth_runtime::{Duration, random};
+use plinth_terminal::process::raise_file_limit;
+use plinth_terminal::seconds::{parse_positive, parse_seconds};
+use plinth_terminal::{Outcome, connect};
 use serde_json::Value;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -37,7 +38,7 @@ pub struct Arguments {
     #[arg(long, value_name = "S", default_value_t = 5.0, value_parser = parse_positive)]
     seconds: f64,
     /// Seconds to run before measuring
-    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = super::parse_seconds)]
+    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = parse_seconds)]
     warmup: f64,
     /// Times that each workload runs on each server
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -68,7 +69,7 @@ pub struct Arguments {
     #[arg(long, value_name = "COMMAND")]
     disturb: Option<String>,
     /// When it runs, in seconds after the measuring begins; default: after a third of the time
-    #[arg(long, value_name = "S", value_parser = super::parse_seconds, requires = "disturb")]
+    #[arg(long, value_name = "S", value_parser = parse_seconds, requires = "disturb")]
     disturb_at: Option<f64>,
     /// Time-out of the sessions of `failures`
     #[arg(
@@ -93,13 +94,6 @@ pub struct Arguments {
     /// File for an HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-}
-
-pub fn parse_positive(text: &str) -> Result<f64, String> {
-    match super::parse_seconds(text)? {
-        0.0 => Err("expected more than 0 seconds".into()),
-        seconds => Ok(seconds),
-    }
 }
 
 fn named(text: &str) -> Result<(String, &str), String> {

@@ -1,9 +1,9 @@
 //! Pieces of a range, their checksums, and the progress file, which lists the pieces that are done.
 
-use crate::Outcome;
 use foldhash::quality::FixedState;
 use plinth_core::key::{printable, unprintable};
 use plinth_core::{Key, Value};
+use plinth_terminal::Outcome;
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, Hasher};

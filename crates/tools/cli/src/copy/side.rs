@@ -1,12 +1,12 @@
 //! One of the two databases: a Plinth cluster, or a cluster opened through a library.
 
 use super::pieces::{Piece, Sum};
-use crate::Outcome;
-use crate::connect::{ClusterArguments, Connection};
 use plinth_client::{RangeOptions, StreamingMode, TransactionOption};
 use plinth_core::key::key_after;
 use plinth_core::{Error, Key, KeySelector, Value};
 use plinth_foreign::{Database as Foreign, Library};
+use plinth_terminal::Outcome;
+use plinth_terminal::connect::{ClusterArguments, Connection};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 

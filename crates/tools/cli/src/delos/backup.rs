@@ -5,8 +5,6 @@ use super::create::{self, adopt_others, check, greet_all, make_log};
 use super::names::{At, file_name, parse_at, parse_service_name};
 use super::service::{RETRY_PAUSE, Service, ask};
 use super::{Common, places};
-use crate::Outcome;
-use crate::tls::TlsArguments;
 use plinth_coordination::ClusterFile;
 use plinth_core::Error;
 use plinth_delos::engines::log_backup;
@@ -16,6 +14,8 @@ use plinth_delos::replica::messages::{
 use plinth_identity::Identity;
 use plinth_rpc::Transport;
 use plinth_runtime::{Duration, sleep, timeout};
+use plinth_terminal::Outcome;
+use plinth_terminal::tls::TlsArguments;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 

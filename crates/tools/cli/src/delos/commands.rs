@@ -3,7 +3,6 @@
 use super::create::{COORDINATORS_MAX, adopt, greet, seats};
 use super::service::{RETRY_PAUSE, Seen, Service, Unanswered, ask};
 use super::{AddReplica, Call, Common, Engine, ReconfigureLog, RemoveReplica, Trim, Upgrade};
-use crate::Outcome;
 use plinth_coordination::{Coordinators, places};
 use plinth_delos::coordinated_register::CoordinatedRegister;
 use plinth_delos::quorum::messages::{Config, SERVERS_MAX};
@@ -13,6 +12,7 @@ use plinth_delos::replica::messages::{
 };
 use plinth_rpc::Interface;
 use plinth_runtime::{Duration, join_all, sleep, timeout};
+use plinth_terminal::Outcome;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 

@@ -3,8 +3,6 @@
 use super::kinds::KINDS;
 use super::names::{At, file_name, parse_at, parse_service_name};
 use super::service::{RETRY_PAUSE, Service, ask};
-use crate::Outcome;
-use crate::tls::TlsArguments;
 use plinth_coordination::certificates::{Tls, missing};
 use plinth_coordination::{ClusterFile, Coordinators, key_file, places};
 use plinth_core::Error;
@@ -17,6 +15,8 @@ use plinth_delos::virtual_log::VirtualLog;
 use plinth_identity::Identity;
 use plinth_rpc::Transport;
 use plinth_runtime::{Duration, join_all, random, sleep, timeout};
+use plinth_terminal::Outcome;
+use plinth_terminal::tls::TlsArguments;
 use serde_json::json;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

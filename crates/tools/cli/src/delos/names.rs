@@ -1,7 +1,7 @@
 //! What operators call services and replicas.
 
-use crate::tls::Listen;
 use plinth_delos::replica::identity::is_name;
+use plinth_terminal::tls::Listen;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 

@@ -1,8 +1,6 @@
 //! A service as its clients and operators reach it.
 
 use super::Common;
-use crate::Outcome;
-use crate::tls::TlsArguments;
 use bytes::Bytes;
 use plinth_coordination::ClusterFile;
 use plinth_core::Error;
@@ -13,6 +11,8 @@ use plinth_delos::replica::messages::{
 use plinth_identity::Identity;
 use plinth_rpc::{Place, Request, Transport};
 use plinth_runtime::{Duration, Instant, join_all, now, sleep, timeout};
+use plinth_terminal::Outcome;
+use plinth_terminal::tls::TlsArguments;
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;

@@ -2,10 +2,10 @@
 
 use super::service::{Seen, Service};
 use super::{Common, backup};
-use crate::Outcome;
 use plinth_delos::engines::log_backup;
 use plinth_delos::quorum::messages::Config;
 use plinth_delos::replica::messages::{BackupStatus, ReplicaStatus};
+use plinth_terminal::Outcome;
 use serde_json::{Value, json};
 
 pub async fn status(common: &Common) -> Outcome {

@@ -2,11 +2,11 @@
 
 use super::service::{Seen, Service, ask, load};
 use super::state::{lease_holder, state};
-use crate::Outcome;
-use crate::tls::TlsArguments;
 use plinth_bench::report::grouped;
 use plinth_delos::replica::messages::{AskLoad, EngineLoad, Load, ReplicaStatus};
 use plinth_runtime::{Duration, Instant, join_all, now};
+use plinth_terminal::Outcome;
+use plinth_terminal::tls::TlsArguments;
 use std::path::Path;
 
 const PATIENCE_S: u64 = 5;

@@ -3,9 +3,9 @@
 //! The default is the word list of Debian's `wamerican-huge`: some 345,000 real words, one per line, the same on
 //! every machine that installs it.
 
-use crate::Outcome;
 use bytes::Bytes;
 use plinth_core::key::VALUE_BYTES_MAX;
+use plinth_terminal::Outcome;
 use std::path::{Path, PathBuf};
 
 /// Word lists with at least 100,000 words, best first.

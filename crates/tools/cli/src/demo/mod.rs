@@ -14,12 +14,12 @@ mod input;
 mod verify;
 mod work;
 
-use crate::{Outcome, progress};
 use bytes::Bytes;
 use plinth_bench::report::grouped;
 use plinth_runtime::real::block_on;
 use plinth_runtime::{Duration, now};
 use plinth_server::{Embedded, EmbeddedOptions};
+use plinth_terminal::{Outcome, progress};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;

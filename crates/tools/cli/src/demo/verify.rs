@@ -2,11 +2,11 @@
 //! exactly one index entry per row; the sum of the accounts; every receipt of an acknowledged transaction.
 
 use super::work::{self, Worked};
-use crate::Outcome;
 use bytes::Bytes;
 use plinth_client::{Database, RangeOptions, StreamingMode};
 use plinth_core::{Error, Key, KeySelector, Result, Value};
 use plinth_runtime::now;
+use plinth_terminal::Outcome;
 
 /// Results of the verification.
 pub struct Verified {

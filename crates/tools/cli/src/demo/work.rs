@@ -7,7 +7,6 @@
 //! receipt/<worker>              number of transactions acknowledged to this worker
 //! ```
 
-use crate::Outcome;
 use bytes::Bytes;
 use indicatif::ProgressBar;
 use plinth_client::{Database, RangeOptions, Transaction};
@@ -15,6 +14,7 @@ use plinth_core::key::prefix_end;
 use plinth_core::{Error, Key, KeySelector, Result, Value};
 use plinth_runtime::{Duration, now, random, sleep};
 use plinth_server::Embedded;
+use plinth_terminal::Outcome;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 

@@ -7,8 +7,6 @@ mod processes;
 mod promotions;
 
 use super::keeping::{Backups, Keeping};
-use crate::server::follow_parent;
-use crate::{Outcome, connect};
 use clap::Subcommand;
 use failures::Case;
 use plinth_farm_bench::ycsb::Mix;
@@ -17,6 +15,8 @@ use plinth_farm_bench::{
 };
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, race};
+use plinth_terminal::process::follow_parent;
+use plinth_terminal::{Outcome, connect};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 

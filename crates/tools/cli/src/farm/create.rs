@@ -2,11 +2,11 @@
 
 use super::ClusterArgument;
 use super::keeping::Keeping;
-use crate::Outcome;
 use plinth_coordination::Coordinators;
 use plinth_farm_member::CoordinatedRegister;
 use plinth_farm_server::{Plan, caller, create, unless_denied};
 use plinth_runtime::{Duration, timeout};
+use plinth_terminal::Outcome;
 
 /// What is chosen when a cluster is made, and never changed.
 #[derive(clap::Args, Clone, Debug)]

@@ -8,10 +8,10 @@
 use super::drive::{Drive, master};
 use super::fleet::Shape;
 use super::keeping::Keeping;
-use crate::Outcome;
-use crate::children::stop;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, Instant, now, race, sleep};
+use plinth_terminal::Outcome;
+use plinth_terminal::children::stop;
 
 const MACHINES: u16 = 3;
 const WHOLE_LIMIT: Duration = Duration::from_secs(120);
@@ -145,7 +145,7 @@ impl Demo {
 }
 
 pub fn run(arguments: &Arguments) -> Outcome {
-    crate::connect::block_on(async {
+    plinth_terminal::connect::block_on(async {
         let shape = shape(arguments.keeping);
         let drive = Drive::prepare("demo", shape, arguments.port).await;
         let drive = drive.map_err(|line| format!("farm demo: {line}"))?;

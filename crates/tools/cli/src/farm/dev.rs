@@ -3,11 +3,11 @@
 
 use super::fleet::{Fleet, Shape, first_end};
 use super::keeping::{Backups, Keeping};
-use crate::Outcome;
-use crate::children::{CHECK_INTERVAL, describe, stop};
 use plinth_farm_server::Survey;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, now, race, sleep};
+use plinth_terminal::Outcome;
+use plinth_terminal::children::{CHECK_INTERVAL, describe, stop};
 use std::path::Path;
 use std::process::Child;
 

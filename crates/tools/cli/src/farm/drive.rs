@@ -2,10 +2,10 @@
 
 use super::fleet::{Running, Shape};
 use super::heard::{Heard, listen};
-use crate::Outcome;
-use crate::children::CHECK_INTERVAL;
 use plinth_farm_server::{Seen, Survey};
 use plinth_runtime::{Duration, TaskGroup, now, sleep};
+use plinth_terminal::Outcome;
+use plinth_terminal::children::CHECK_INTERVAL;
 use std::io::Write;
 use std::process::Child;
 use std::rc::Rc;

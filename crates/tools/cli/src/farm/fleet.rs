@@ -8,12 +8,13 @@
 //! ```
 
 use super::keeping::Keeping;
-use crate::children::{self, CHECK_INTERVAL, describe};
-use crate::{Outcome, keys};
 use plinth_coordination::{ClusterFile, cluster_file, key_file, places, why};
 use plinth_farm_server::{Guest, GuestConfig, Survey, caller, memory_directory, survey};
 use plinth_rpc::Transport;
 use plinth_runtime::{Duration, Either, now, race, sleep};
+use plinth_terminal::Outcome;
+use plinth_terminal::children::{self, CHECK_INTERVAL, describe};
+use plinth_terminal::keys;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};

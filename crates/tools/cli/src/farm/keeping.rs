@@ -1,7 +1,7 @@
 //! What a new cluster of the in-memory engine keeps on disks.
 
-use crate::Outcome;
 use plinth_farm_server::check_backups;
+use plinth_terminal::Outcome;
 
 /// Where replicas are that do not lead their region.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, clap::ValueEnum)]

@@ -2,13 +2,13 @@
 
 use super::create::PlanArguments;
 use super::{ClusterArgument, work};
-use crate::server::{follow_parent, raise_file_limit};
-use crate::tls::{Listen, PublicAddress};
-use crate::{Outcome, allocator, pages, trace_file};
 use plinth_farm_server::{Config, Work, serve};
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::real::{block_on, interrupted};
 use plinth_runtime::{Either, race};
+use plinth_terminal::process::{follow_parent, raise_file_limit};
+use plinth_terminal::tls::{Listen, PublicAddress};
+use plinth_terminal::{Outcome, allocator, pages, trace_file};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;

@@ -2,11 +2,6 @@
 
 use super::ClusterArgument;
 use super::status::text as status_text;
-use crate::Outcome;
-use crate::shell::answer::{Answer, FormArguments};
-use crate::shell::complete::{Completer, complete};
-use crate::shell::runner;
-use crate::shell::statement::split;
 use plinth_coordination::ClusterFile;
 use plinth_core::key::{SYSTEM_BEGIN, prefix_end};
 use plinth_core::{Error, Key, KeySelector, Value};
@@ -14,6 +9,11 @@ use plinth_farm_server::{Access, Guest, GuestConfig, RING_BYTES, caller, survey}
 use plinth_farm_structures::kv::{Database, RangeOptions, Transaction};
 use plinth_runtime::real::block_on;
 use plinth_runtime::{Duration, Either, race, timeout};
+use plinth_terminal::Outcome;
+use plinth_terminal::shell::answer::{Answer, FormArguments};
+use plinth_terminal::shell::complete::{Completer, complete};
+use plinth_terminal::shell::runner;
+use plinth_terminal::shell::words::split;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 

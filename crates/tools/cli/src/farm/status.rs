@@ -2,11 +2,11 @@
 
 use super::ClusterArgument;
 use super::keeping::Backups;
-use crate::Outcome;
 use plinth_coordination::Look;
 use plinth_farm_member::Cluster;
 use plinth_farm_server::{MachineStatus, Seen, Survey, caller, survey};
 use plinth_runtime::Duration;
+use plinth_terminal::Outcome;
 use serde_json::{Value, json};
 
 #[derive(clap::Args, Debug)]

@@ -12,8 +12,6 @@
 //! An order is told when its transaction is reported as committed, and not before. Times are in microseconds of the
 //! host's clock; `clock` tells of a time in which this machine did not know the time.
 
-use crate::Outcome;
-use crate::shell::runner::read_line;
 use plinth_farm_engine::Options;
 use plinth_farm_memory::{Abort, Class, Objects, Pointer, Sizes};
 use plinth_farm_server::{Access, Joined, root};
@@ -26,6 +24,8 @@ use plinth_farm_tpcc::{Ending, Placed, Scale, Tpcc, carry_out, check, load, new_
 use plinth_runtime::{
     Duration, TaskGroup, host_clock_origin, now, random, sleep, trace, unix_time_ms, yield_now,
 };
+use plinth_terminal::Outcome;
+use plinth_terminal::shell::runner::read_line;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io::Write;

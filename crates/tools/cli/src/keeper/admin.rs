@@ -2,7 +2,6 @@
 
 #![allow(clippy::disallowed_types)] // the pages are served on a thread and a socket of their own
 
-use crate::pages;
 use axum::Router;
 use axum::extract::Path;
 use axum::http::StatusCode;
@@ -11,6 +10,7 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use plinth_keeper::Keeper;
 use plinth_runtime::metric::page::text;
+use plinth_terminal::pages;
 use std::net::SocketAddr;
 use tokio::sync::{mpsc, oneshot};
 

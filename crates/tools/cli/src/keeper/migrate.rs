@@ -1,9 +1,6 @@
 //! `plinth keeper import` and `plinth keeper export`: trees of nodes from and to ZooKeeper.
 
 use super::name::parse_tree;
-use crate::connect::{self, ClusterArguments};
-use crate::knobs::parse_knobs;
-use crate::{Outcome, progress};
 use indicatif::ProgressBar;
 use plinth_bench::report::grouped;
 use plinth_migrate::{Exported, Imported, LiveOptions, Servers};
@@ -11,6 +8,9 @@ use plinth_runtime::knobs::set_knobs;
 use plinth_runtime::now;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::sync::{OneshotReceiver, oneshot};
+use plinth_terminal::connect::{self, ClusterArguments};
+use plinth_terminal::knobs::parse_knobs;
+use plinth_terminal::{Outcome, progress};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 

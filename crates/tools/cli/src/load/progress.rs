@@ -13,11 +13,11 @@
 //! A load is resumed only if it would load the same file to the same place. Otherwise the part that is loaded and
 //! the rest would not be one file.
 
-use crate::Outcome;
 use crate::rows::Format;
 use clap::ValueEnum;
 use foldhash::quality::FixedState;
 use plinth_core::key::printable;
+use plinth_terminal::Outcome;
 use std::hash::{BuildHasher, Hasher};
 use std::path::PathBuf;
 

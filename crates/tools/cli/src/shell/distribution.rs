@@ -1,13 +1,13 @@
 //! The statements `datadistribution` and `maintenance`.
 
-use super::answer::Answer;
-use crate::Outcome;
 use plinth_client::Database;
 use plinth_control::distribution::{self, Part};
 use plinth_core::distribution::MAINTENANCE_SECONDS_MAX;
 use plinth_core::key::printable;
 use plinth_protocol::control::RegisterWorker;
 use plinth_runtime::unix_time_ms;
+use plinth_terminal::Outcome;
+use plinth_terminal::shell::answer::Answer;
 
 #[derive(Clone, PartialEq, Debug)]
 pub enum Distributing {

@@ -1,7 +1,7 @@
 //! What `help` says: of every statement, and of the topics `escaping` and `options`.
 
 use super::options;
-use crate::wrap::wrapped;
+use plinth_terminal::wrap::wrapped;
 
 /// Columns of a terminal that is not wide.
 const COLUMNS: usize = 80;
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn what_the_help_says_of_escapes_is_so() {
-        let words = crate::shell::statement::split(
+        let words = plinth_terminal::shell::words::split(
             r#"\x00\xff \\\"\;\  \t\n\r\0 "hello world" hello\x20world "" "a;b""#,
         );
         let words = words.expect("they are escapes").remove(0);

@@ -1,12 +1,12 @@
 //! The statement `kill`: ends processes, which their supervisors start again, and roles.
 
-use super::answer::Answer;
-use crate::Outcome;
-use crate::connect::Connection;
 use plinth_core::Uid;
 use plinth_protocol::control::{ClusterInfo, GetClusterInfo, KillRole, RegisterWorker, WORKER};
 use plinth_protocol::role::Role;
 use plinth_rpc::Interface;
+use plinth_terminal::Outcome;
+use plinth_terminal::connect::Connection;
+use plinth_terminal::shell::answer::Answer;
 use std::net::SocketAddr;
 
 #[derive(Clone, PartialEq, Debug)]

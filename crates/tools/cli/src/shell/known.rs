@@ -2,7 +2,6 @@
 //! and nobody waits for the answer.
 
 use super::complete::{Known, written};
-use crate::connect::Connection;
 use plinth_client::{Database, RangeOptions, Transaction, TransactionOption};
 use plinth_control::exclusion;
 use plinth_coordination::{Coordinators, election};
@@ -12,6 +11,7 @@ use plinth_core::{Key, KeySelector, Result};
 use plinth_protocol::control::GetWorkers;
 use plinth_rpc::Transport;
 use plinth_runtime::Duration;
+use plinth_terminal::connect::Connection;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;

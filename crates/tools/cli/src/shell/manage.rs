@@ -1,13 +1,15 @@
 //! Statements about the database instead of its data: tenants, transaction options, locations of keys, waiting.
 
-use super::answer::Answer;
 use super::options::Chosen;
 use super::session::Session;
 use super::statement::TenantStatement;
-use crate::{Outcome, status};
+use crate::status;
 use plinth_core::key::printable;
 use plinth_core::{Error, Key};
 use plinth_runtime::Duration;
+use plinth_terminal::Outcome;
+use plinth_terminal::shell::answer::Answer;
+use plinth_terminal::status::is_available;
 
 /// Interval between checks whether the database serves.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
@@ -175,7 +177,7 @@ impl Session {
     /// The availability in one line.
     pub(super) async fn status_minimal(&self) -> Outcome<Answer> {
         let document = status::fetch(&self.connection).await?;
-        let line = match status::is_available(&document) {
+        let line = match is_available(&document) {
             true => "The database is available.",
             false => "The database is unavailable; type `status' for more information.",
         };

@@ -3,14 +3,12 @@
 //! - [`statement`]: parses text into statements. Pure. [`help`] explains them.
 //! - [`session`]: executes them; holds a transaction that is open between statements.
 //! - [`manage`]: statements about the database instead of its data.
-//! - [`runner`]: reads lines and prints answers, for this shell and others.
-//! - [`answer`]: formats the answers as text, in the form of FoundationDB's shell, as JSON, or for `cut` and `awk`.
 //! - [`complete`]: what Tab completes, of which the cluster tells some to [`known`].
+//!
+//! What this shell has in common with others is [`plinth_terminal::shell`].
 
-pub mod answer;
-pub mod complete;
+mod complete;
 mod distribution;
-mod editor;
 mod fileconfigure;
 mod help;
 mod kill;
@@ -18,15 +16,16 @@ mod known;
 mod manage;
 mod operate;
 mod options;
-pub mod runner;
 mod session;
 mod settings;
-pub mod statement;
+mod statement;
 mod throttle;
 
-use crate::Outcome;
-use crate::connect::{self, ClusterArguments};
-use answer::{Answer, FormArguments};
+use plinth_terminal::Outcome;
+use plinth_terminal::connect::{self, ClusterArguments};
+use plinth_terminal::shell::answer::{Answer, FormArguments};
+use plinth_terminal::shell::complete::{Completer, complete as completed};
+use plinth_terminal::shell::runner;
 use session::Session;
 use statement::Statement;
 
@@ -58,12 +57,12 @@ pub fn run(arguments: Arguments) -> Outcome {
 impl runner::Session for Session {
     type Statement = Statement;
 
-    fn completer(&self) -> complete::Completer {
+    fn completer(&self) -> Completer {
         let known = self.looker.known();
         Box::new(move |line| {
             // A copy: the look goes on meanwhile.
             let known = known.lock().map(|known| known.clone()).unwrap_or_default();
-            complete::complete(line, |words| complete::next(words, &known))
+            completed(line, |words| complete::next(words, &known))
         })
     }
 

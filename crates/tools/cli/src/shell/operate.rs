@@ -1,9 +1,7 @@
 //! Statements of an operator that change the database: configuration, exclusion, the lock.
 
-use super::answer::Answer;
 use super::session::Session;
 use super::statement::Management;
-use crate::{Outcome, progress};
 use plinth_bench::report::grouped;
 use plinth_control::consistency::{Compared, Comparison};
 use plinth_control::exclusion::Target;
@@ -14,6 +12,8 @@ use plinth_protocol::control::{
 };
 use plinth_rpc::Place;
 use plinth_runtime::{Duration, net};
+use plinth_terminal::shell::answer::Answer;
+use plinth_terminal::{Outcome, progress};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 

@@ -1,13 +1,11 @@
 //! Executes statements. Outside of a transaction, each statement is a transaction of its own, retried until it
 //! succeeds. Between `begin` and `commit`, statements share one transaction, and its errors are shown to the user.
 
-use super::answer::Answer;
 use super::help;
 use super::known::Looker;
 use super::options::Chosen;
 use super::statement::{Statement, StatusKind};
-use crate::connect::Connection;
-use crate::{Outcome, keys, status};
+use crate::{keys, status};
 use plinth_client::{Database, RangeOptions, Transaction, TransactionOption};
 use plinth_control::management;
 use plinth_core::key::{SYSTEM_BEGIN, prefix_end, printable};
@@ -15,6 +13,9 @@ use plinth_core::{DatabaseConfig, Error, Key, KeySelector, Result, Value};
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either};
 use plinth_server::{NotCreated, create_database};
+use plinth_terminal::Outcome;
+use plinth_terminal::connect::Connection;
+use plinth_terminal::shell::answer::Answer;
 
 /// Limit of the check whether the database is locked. If it takes longer, the cluster counts as silent.
 const LOCK_LOOK: Duration = Duration::from_secs(1);

@@ -1,8 +1,6 @@
 //! The statements `setclass', `setknob', `getknob', `clearknob', `trustkey', `listtrusted' and `revoke': classes of
 //! processes, knobs, and keys whose tokens count.
 
-use super::answer::Answer;
-use crate::Outcome;
 use plinth_access::{Access, Clients};
 use plinth_client::Database;
 use plinth_control::configured::give_classes;
@@ -11,6 +9,8 @@ use plinth_core::key::printable;
 use plinth_identity::tokens::PublicKey;
 use plinth_protocol::control::{ProcessClass, RegisterWorker};
 use plinth_runtime::knobs::Knobs;
+use plinth_terminal::Outcome;
+use plinth_terminal::shell::answer::Answer;
 use std::net::SocketAddr;
 
 #[derive(Clone, PartialEq, Debug)]
@@ -178,7 +178,7 @@ fn list_knobs(wanted: Option<&str>, set: &[(String, String)]) -> Outcome<Answer>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shell::answer::Form;
+    use plinth_terminal::shell::answer::Form;
 
     fn parsed(text: &str) -> Result<Option<Setting>, String> {
         let mut words = text.split(' ').map(|word| word.as_bytes().to_vec());

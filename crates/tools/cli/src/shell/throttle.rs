@@ -1,13 +1,13 @@
 //! The statement `throttle`: limits for transactions with a tag.
 
-use super::answer::Answer;
-use crate::Outcome;
 use plinth_client::Database;
 use plinth_control::ratekeeper::tags::{self, MANUAL_MAX, Manual};
 use plinth_core::key::printable;
 use plinth_core::transaction_tag::TransactionTag;
 use plinth_protocol::transaction::{PRIORITY_BATCH, PRIORITY_DEFAULT, PRIORITY_SYSTEM};
 use plinth_runtime::unix_time_ms;
+use plinth_terminal::Outcome;
+use plinth_terminal::shell::answer::Answer;
 
 /// Defaults, as in FoundationDB: transactions per second, and seconds.
 const RATE: f64 = 10.0;

@@ -2,7 +2,6 @@
 
 use super::door;
 use super::secure::Protection;
-use crate::Outcome;
 use plinth_coordination::why;
 use plinth_core::{EngineKind, Error, Uid};
 use plinth_delos::base::Base;
@@ -13,6 +12,7 @@ use plinth_runtime::real::interrupted;
 use plinth_runtime::{Either, disk, race};
 use plinth_table::application::Tables;
 use plinth_table::backend::Server;
+use plinth_terminal::Outcome;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;

@@ -3,13 +3,13 @@
 #![allow(clippy::disallowed_types)] // gRPC is served beside the replica, on a thread and a socket of its own
 
 use super::secure::{self, Protection};
-use crate::Outcome;
 use plinth_runtime::real::spawn_worker;
 use plinth_runtime::{Duration, spawn};
 use plinth_table::backend::{Answers, Problem};
 use plinth_table::proto::{Answer, Described, Description, Page, Query, Request};
 use plinth_table::service::tables_server::{Tables, TablesServer};
 use plinth_table::{Code, limits};
+use plinth_terminal::Outcome;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;

@@ -3,9 +3,7 @@
 
 use super::door;
 use super::secure::Protection;
-use crate::Outcome;
 use crate::delos::service::{Service, Unanswered, load};
-use crate::tls::TlsArguments;
 use plinth_delos::replica::messages::CallService;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Either, race};
@@ -13,6 +11,8 @@ use plinth_table::backend::{Answers, Problem};
 use plinth_table::proto::{Answer, Described, Description, Page, Query, Request};
 use plinth_table::serving::Operation;
 use plinth_table::{Code, Refused};
+use plinth_terminal::Outcome;
+use plinth_terminal::tls::TlsArguments;
 use prost::Message;
 use std::net::SocketAddr;
 use std::path::Path;

@@ -1,7 +1,5 @@
 //! TLS below gRPC. The bytes go between a connection of the runtime, which is protected, and a pipe for gRPC.
 
-use crate::Outcome;
-use crate::tls::{Listen, TlsArguments};
 use bytes::{Bytes, BytesMut};
 use hyper_util::rt::TokioIo;
 use plinth_coordination::certificates::missing;
@@ -10,6 +8,8 @@ use plinth_rpc::Audit;
 use plinth_runtime::net::{Reader, Writer, connect, layered, listen};
 use plinth_runtime::serve::{Connection, accept};
 use plinth_runtime::{Duration, race, spawn, timeout};
+use plinth_terminal::Outcome;
+use plinth_terminal::tls::{Listen, TlsArguments};
 use plinth_tls::{Certificates, ClientAuth, Guests, Settings, Wanted};
 use std::future::Future;
 use std::net::SocketAddr;

@@ -3,13 +3,13 @@
 use super::answer::Answer;
 use super::door::CODE;
 use super::secure::Connector;
-use crate::Outcome;
-use crate::tls::{Listen, TlsArguments};
 use plinth_table::language::{HELP, Statement};
 use plinth_table::limits;
 use plinth_table::proto::{self, request::What};
 use plinth_table::request::{Operation, Request, Transaction};
 use plinth_table::service::tables_client::TablesClient;
+use plinth_terminal::Outcome;
+use plinth_terminal::tls::{Listen, TlsArguments};
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 

@@ -1,12 +1,12 @@
 //! `plinth farm bench scans --apart`: the process that scans, as a child of the one that updates.
 
-use crate::Outcome;
-use crate::children::{self, describe};
-use crate::shell::runner::read_line;
 use plinth_farm_bench::apart::{Other, Scanner};
 use plinth_farm_bench::scans::Plan;
 use plinth_farm_bench::{Mode, Report, apart, policy_name};
 use plinth_runtime::offload;
+use plinth_terminal::Outcome;
+use plinth_terminal::children::{self, describe};
+use plinth_terminal::shell::runner::read_line;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Stdio};

@@ -4,8 +4,6 @@
 mod etcd;
 mod redis;
 
-use crate::Outcome;
-use crate::connect::{ClusterArguments, Connection};
 use crate::farm::fleet::{Running, Shape};
 use crate::farm::keeping::Keeping;
 use bytes::Bytes;
@@ -21,6 +19,8 @@ use plinth_farm_server::{Access, Guest};
 use plinth_farm_structures::kv::Database as FarmDatabase;
 use plinth_runtime::random::Generator;
 use plinth_runtime::{Duration, join_all, now};
+use plinth_terminal::Outcome;
+use plinth_terminal::connect::{ClusterArguments, Connection};
 use redis::Redis;
 use serde_json::json;
 use std::cell::Cell;

@@ -1,7 +1,6 @@
 //! `plinth farm bench failures` (§5.5, Table 1): processes that run TPC-C are killed, and the throughput of the others
 //! is looked at in small intervals.
 
-use crate::Outcome;
 use crate::farm::drive::{Drive, master};
 use crate::farm::fleet::Shape;
 use crate::farm::keeping::Keeping;
@@ -9,6 +8,7 @@ use plinth_farm_bench::Report;
 use plinth_farm_member::Replica;
 use plinth_farm_server::Survey;
 use plinth_runtime::{Duration, host_clock_origin, now, sleep};
+use plinth_terminal::Outcome;
 use serde_json::json;
 
 const REPLICATION: u16 = 3;

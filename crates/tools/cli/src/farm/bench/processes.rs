@@ -1,12 +1,12 @@
 //! `plinth farm bench processes`: a machine of its own process has the objects, and this process, a member without
 //! data, reads them through the engine's transactions.
 
-use crate::Outcome;
 use crate::farm::fleet::{Running, Shape};
 use crate::farm::keeping::Keeping;
 use plinth_bench::server_cpu;
 use plinth_farm_bench::{Report, reads, uncertainty};
 use plinth_runtime::{Duration, now, sleep};
+use plinth_terminal::Outcome;
 use serde_json::json;
 use std::process::Child;
 

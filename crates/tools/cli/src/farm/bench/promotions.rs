@@ -1,7 +1,6 @@
 //! `plinth farm bench promotions` (§4.9): the process that leads all objects is killed, again and again, with backups
 //! in memory and with backups on disk only.
 
-use crate::Outcome;
 use crate::farm::fleet::{Running, Shape, first_end};
 use crate::farm::keeping::{Backups, Keeping};
 use plinth_bench::server_cpu;
@@ -13,6 +12,7 @@ use plinth_farm_memory::{Objects as _, Pointer};
 use plinth_farm_server::{Guest, Seen};
 use plinth_runtime::random::Generator;
 use plinth_runtime::{Duration, Either, Instant, now, race, sleep, timeout, yield_now};
+use plinth_terminal::Outcome;
 use serde_json::json;
 use std::cell::Cell;
 use std::os::unix::fs::MetadataExt;

@@ -1,7 +1,7 @@
 //! etcd's gRPC, version 3, as far as reads and writes of one key need it.
 
-use crate::Outcome;
 use bytes::Bytes;
+use plinth_terminal::Outcome;
 use prost::Message;
 use std::net::SocketAddr;
 use tonic::client::Grpc;

@@ -1,9 +1,9 @@
 //! Redis's protocol, as far as GET and SET need it; one request at a time.
 
-use crate::Outcome;
 use bytes::{BufMut, Bytes, BytesMut};
 use plinth_runtime::net::{self, Writer};
 use plinth_runtime::serve::Inbox;
+use plinth_terminal::Outcome;
 use std::net::SocketAddr;
 
 /// A longer answer is none of ours.

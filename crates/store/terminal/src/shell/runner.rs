@@ -10,6 +10,7 @@ use plinth_runtime::{Either, race};
 use std::io::{IsTerminal, Write};
 
 /// What understands and executes statements.
+#[allow(async_fn_in_trait)] // all tasks of a process share one thread
 pub trait Session {
     type Statement;
 

@@ -13,9 +13,9 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use plinth_coordination::key_file;
 use plinth_identity::keys::Keyring;
+use plinth_runtime::metric::Family;
 use plinth_runtime::metric::page::{Page, text};
 use plinth_runtime::real::spawn_worker;
-use plinth_server::metrics::READY;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -37,12 +37,14 @@ pub fn router(pages: Vec<Page>) -> Router {
 }
 
 /// Pages for whoever starts and watches processes, such as Kubernetes: `/health/live` answers while the process
-/// runs, `/health/ready` with 200 while it belongs to a cluster that serves clients, and with 503 otherwise. They say
-/// nothing that is secret, and nobody needs a token for them.
-pub fn health(pages: Vec<Page>) -> Router {
+/// runs, `/health/ready` with 200 while all samples of the family `ready` are 1, and with 503 otherwise. A server's are
+/// while it belongs to a cluster that serves clients. They say nothing that is secret, and nobody needs a token for
+/// them.
+pub fn health(pages: Vec<Page>, ready: &'static Family) -> Router {
+    let family = ready;
     let ready = async move || {
         let samples = pages.iter().flat_map(Page::samples);
-        let mut ready = samples.filter(|sample| *sample.family == READY).peekable();
+        let mut ready = samples.filter(|sample| sample.family == family).peekable();
         let is_ready = ready.peek().is_some() && ready.all(|sample| sample.value == 1.0);
         match is_ready {
             true => (StatusCode::OK, "ready\n"),

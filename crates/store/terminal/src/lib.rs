@@ -1,0 +1,27 @@
+//! What every command line of Plinth shares, whatever it is a command of.
+//!
+//! - [`connect`]: how a tool finds its cluster, and what it says if the cluster does not answer.
+//! - [`tls`], [`knobs`], [`configuration`], [`seconds`]: flags, and files of flags.
+//! - [`process`], [`children`], [`allocator`], [`notify`], [`trace_file`], [`pages`]: what a process has that serves.
+//! - [`keys`], [`status`]: key files, and status documents.
+//! - [`shell`], [`progress`], [`wrap`]: what a person sees.
+
+pub mod allocator;
+pub mod children;
+pub mod configuration;
+pub mod connect;
+pub mod keys;
+pub mod knobs;
+pub mod notify;
+pub mod pages;
+pub mod process;
+pub mod progress;
+pub mod seconds;
+pub mod shell;
+pub mod status;
+pub mod tls;
+pub mod trace_file;
+pub mod wrap;
+
+/// Result of a command; the error is one line for the user.
+pub type Outcome<T = ()> = Result<T, String>;

@@ -1,0 +1,30 @@
+//! What a process asks of the system when it starts.
+
+use crate::Outcome;
+use rustix::process::{Pid, Signal};
+
+/// Raises the limit of open files to its maximum. Every connection is an open file, and the usual soft limit is too
+/// low for a server.
+pub fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit); // if it fails, the soft limit stays
+}
+
+/// Asks the system to stop this process when its parent process ends, for any reason.
+pub fn follow_parent(parent: u32) -> Outcome {
+    rustix::process::set_parent_process_death_signal(Some(Signal::TERM))
+        .map_err(|error| format!("cannot follow process {parent}: {error}"))?;
+    // The parent may have ended before the request.
+    if rustix::process::getppid()
+        .map(Pid::as_raw_nonzero)
+        .map(|pid| pid.get() as u32)
+        != Some(parent)
+    {
+        return Err(format!(
+            "process {parent}, which started this server, has ended"
+        ));
+    }
+    Ok(())
+}

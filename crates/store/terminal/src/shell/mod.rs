@@ -1,0 +1,12 @@
+//! What shells have in common, whatever their statements are.
+//!
+//! - [`runner`]: reads lines and prints answers. [`editor`] is how a person writes lines.
+//! - [`words`]: splits a line into statements and words.
+//! - [`answer`]: formats answers as text, in the form of FoundationDB's shell, as JSON, or for `cut` and `awk`.
+//! - [`complete`]: finds where in a line words are completed.
+
+pub mod answer;
+pub mod complete;
+mod editor;
+pub mod runner;
+pub mod words;
