@@ -88,6 +88,20 @@ impl Calibration {
         })
     }
 
+    /// The calibration in the file that the user named with `--calibration`; without a file, calibrates this machine.
+    /// The error is one line.
+    pub async fn of(file: Option<&Path>, directory: &Path) -> Result<Self, String> {
+        let Some(path) = file else {
+            let directory = directory.to_owned();
+            return plinth_runtime::offload(move || Calibration::measure(&directory)).await;
+        };
+        let at = |what: String| format!("--calibration {}: {what}", path.display());
+        let text = std::fs::read_to_string(path).map_err(|error| at(error.to_string()))?;
+        let object = serde_json::from_str(&text).unwrap_or_default();
+        Calibration::from_json(&object)
+            .ok_or_else(|| at("it is not what `bench calibrate --json` prints".into()))
+    }
+
     /// For each figure, the median of the calibrations that have it. `None` if `calibrations` is empty.
     pub fn median(calibrations: &[Calibration]) -> Option<Self> {
         let mut object = json!({});

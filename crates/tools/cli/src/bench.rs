@@ -1,27 +1,12 @@
-//! `plinth bench`: the load generator and its report.
+//! `plinth bench`: measuring the store, and each family that is in the program.
 
-#![allow(clippy::disallowed_types)] // the user's files
-
-mod calibration;
-mod delos;
-mod keeper;
-
-use crate::status;
-use plinth_bench::report::{self, grouped};
-use plinth_bench::{Calibration, Measured, Plan, Workload, scale, server_cpu};
-use plinth_foreign::Library;
-use plinth_runtime::Duration;
+use plinth_commands::bench;
+#[cfg(feature = "delos")]
+use plinth_delos_commands::bench as delos;
+#[cfg(feature = "keeper")]
+use plinth_keeper_commands::bench as keeper;
 use plinth_terminal::Outcome;
-use plinth_terminal::connect::{self, ClusterArguments, Connection};
-use plinth_terminal::seconds::parse_seconds;
-use std::net::SocketAddr;
-use std::path::PathBuf;
-
-/// API version requested of a library; all libraries of recent years support it.
-const LIBRARY_API_VERSION: i32 = 710;
-
-/// Limit of transactions under way at once when they begin at a rate.
-const RATE_CLIENTS: usize = 10_000;
+use serde_json::Value;
 
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
@@ -32,342 +17,45 @@ pub struct Arguments {
 #[derive(clap::Subcommand, Debug)]
 enum Command {
     /// Run a workload against a cluster and print the results
-    Run(Run),
+    Run(bench::Run),
+    #[cfg(feature = "keeper")]
     /// Compare servers that speak ZooKeeper's protocol, in alternating runs
     Keeper(keeper::Arguments),
+    #[cfg(feature = "delos")]
     /// Reproduce the figures about log-structured protocols, with replicas and log servers in this process
     Delos(delos::Arguments),
     /// Make an HTML page with plots from the output of `bench run --json` or of `bench keeper --json`. Files or
     /// directories with the same workloads are shown side by side
-    Report(Report),
+    Report(bench::Report),
     /// Measure the speed of this machine, in a few seconds and without a cluster
-    Calibrate(Calibrate),
+    Calibrate(bench::Calibrate),
     /// Print the output of `bench run --json` as Markdown tables, scaled to the machine where FoundationDB was
     /// measured
-    Table(Table),
-}
-
-#[derive(clap::Args, Debug)]
-struct Run {
-    #[command(flatten)]
-    cluster: ClusterArguments,
-    /// Workload; `list` explains them. It reads and writes 16-byte keys across the whole key space: use a separate
-    /// cluster
-    #[arg(long, value_name = "NAME")]
-    workload: String,
-    /// Transactions under way at once; default: 100, or 1 for the latency workloads
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
-    clients: Option<u64>,
-    /// Begin this many transactions per second, whether or not earlier ones have ended. --clients is then the limit
-    /// of transactions under way (default 10,000); transactions above the limit are dropped and counted
-    #[arg(long, value_name = "N", value_parser = parse_rate)]
-    rate: Option<f64>,
-    /// Seconds to measure
-    #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = parse_seconds)]
-    duration: f64,
-    /// Seconds to run before measuring
-    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = parse_seconds)]
-    warmup: f64,
-    /// Rows of the table; `--workload bulk-load` creates them
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 1_000_000,
-        value_parser = clap::value_parser!(u64).range(1..=1 << 40)
-    )]
-    rows: u64,
-    /// Threads of the load generator
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
-    threads: u64,
-    /// Server processes whose CPU time to measure; default: those of the cluster that run on this machine
-    #[arg(long, value_name = "PID", num_args = 1..)]
-    server_pid: Vec<u32>,
-    /// Measure through this libfdb_c.so instead of the Rust client
-    #[arg(long, value_name = "LIBRARY")]
-    library: Option<PathBuf>,
-    /// Network threads of the library
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
-    library_threads: u32,
-    /// File with the output of `bench calibrate --json`; without it the machine is calibrated before the run
-    #[arg(long, value_name = "FILE")]
-    calibration: Option<PathBuf>,
-    /// Directory whose disk is calibrated: use the servers' disk
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    directory: PathBuf,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(clap::Args, Debug)]
-struct Calibrate {
-    /// Directory whose disk is measured
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    directory: PathBuf,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(clap::Args, Debug)]
-struct Table {
-    /// Files with the output of `bench run --json`
-    #[arg(value_name = "FILE", required = true)]
-    files: Vec<PathBuf>,
-}
-
-#[derive(clap::Args, Debug)]
-struct Report {
-    /// Files with the output of `bench run --json`
-    #[arg(value_name = "FILE", required = true)]
-    files: Vec<PathBuf>,
-    /// File to write
-    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
-    output: PathBuf,
-}
-
-fn parse_rate(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(rate) if (0.001..=1e9).contains(&rate) => Ok(rate),
-        _ => Err("expected a number of transactions a second".into()),
-    }
+    Table(bench::Table),
 }
 
 pub fn run(arguments: Arguments) -> Outcome {
     match arguments.command {
-        Command::Run(run) if run.workload == "list" => {
-            for workload in Workload::all() {
-                println!("{:<18} {}", workload.name, workload.about);
-            }
-            Ok(())
-        }
-        Command::Run(run) => measure(run),
+        Command::Run(run) => bench::run(run),
+        #[cfg(feature = "keeper")]
         Command::Keeper(arguments) => keeper::run(arguments),
+        #[cfg(feature = "delos")]
         Command::Delos(arguments) => delos::run(&arguments),
-        Command::Report(report) => write_report(report),
-        Command::Calibrate(arguments) => calibrate(&arguments),
-        Command::Table(table) => {
-            print!("{}", scale::tables(&read_runs(&table.files)?)?);
-            Ok(())
-        }
+        Command::Report(report) => bench::report(&report, page_of_others),
+        Command::Calibrate(arguments) => bench::calibrate(&arguments),
+        Command::Table(table) => bench::table(&table),
     }
 }
 
-fn calibrate(arguments: &Calibrate) -> Outcome {
-    let calibration = Calibration::measure(&arguments.directory)?;
-    if arguments.json {
-        println!("{}", calibration.to_json());
-    } else {
-        print_calibration(&calibration);
-    }
-    Ok(())
+/// The page of runs that are not of the store; `None` if they are.
+#[cfg(feature = "keeper")]
+fn page_of_others(runs: &[Value]) -> Option<Outcome<String>> {
+    keeper::page(runs).map(Ok)
 }
 
-fn print_calibration(calibration: &Calibration) {
-    for (_, value, what) in calibration.figures() {
-        let shown = match value >= 1000.0 {
-            true => grouped(value),
-            false => format!("{value:.3}"),
-        };
-        println!("  {shown:>14} {what}");
-    }
-}
-
-fn measure(arguments: Run) -> Outcome {
-    let workload = Workload::parse(&arguments.workload).ok_or_else(|| {
-        let names: Vec<&str> = Workload::all().iter().map(|w| w.name).collect();
-        format!(
-            "--workload: there is no `{}'; there are {}",
-            arguments.workload,
-            names.join(", ")
-        )
-    })?;
-    connect::block_on(async {
-        let connection = arguments.cluster.connect().await?;
-        let server_pids = match &arguments.server_pid[..] {
-            [] => find_servers(&connection).await,
-            given => given.to_vec(),
-        };
-        if !arguments.server_pid.is_empty() && server_cpu::usage(&server_pids).is_none() {
-            return Err(
-                "--server-pid: there is no such process, or it may not be looked at".into(),
-            );
-        }
-        let plan = plan(&arguments, workload, server_pids);
-        let busy =
-            || eprintln!("plinth: waiting, up to a minute, for the servers to finish earlier work");
-        server_cpu::until_idle(&plan.server_pids, busy).await;
-        let file = arguments.calibration.as_deref();
-        let calibration = calibration::of(file, &arguments.directory).await?;
-        let measured = run_plan(plan, &arguments, &connection).await?;
-        if measured.server.is_none() && !measured.plan.server_pids.is_empty() {
-            eprintln!(
-                "plinth: a server process ended while it was measured; its CPU time is not known"
-            );
-        }
-        print_measured(&measured, &calibration, arguments.json);
-        match measured.first_error {
-            Some(error) if workload.is_bulk_load() => Err(format!(
-                "{} transactions of the load were given up, and their rows are missing; the first error: {error}",
-                measured.errors
-            )),
-            Some(error) if measured.transactions == 0 => Err(format!(
-                "no transaction succeeded; the first error: {error}"
-            )),
-            _ => Ok(()),
-        }
-    })
-}
-
-fn plan(arguments: &Run, workload: Workload, server_pids: Vec<u32>) -> Plan {
-    Plan {
-        workload,
-        clients: match (arguments.clients, arguments.rate) {
-            (Some(clients), _) => clients as usize,
-            (None, Some(_)) => RATE_CLIENTS,
-            (None, None) => workload.default_clients,
-        },
-        rate: arguments.rate.filter(|_| !workload.is_bulk_load()),
-        threads: arguments.threads as usize,
-        warmup: Duration::from_secs_f64(arguments.warmup),
-        duration: Duration::from_secs_f64(arguments.duration),
-        rows: arguments.rows,
-        server_pids,
-    }
-}
-
-/// Runs the plan with Plinth's own client, or with the library that the user named.
-async fn run_plan(plan: Plan, arguments: &Run, connection: &Connection) -> Outcome<Measured> {
-    let Some(path) = &arguments.library else {
-        let file = connection.coordinators.file();
-        let open = move || plinth_client::connect(file.clone());
-        return plinth_bench::run(plan, open).await;
-    };
-    let library = Library::load(path, LIBRARY_API_VERSION, arguments.library_threads);
-    let library = library
-        .map_err(|error| format!("--library {}: it cannot be used: {error}", path.display()))?;
-    let file = connection.path.clone();
-    let opened = library.open(&file);
-    opened.map_err(|error| format!("{}: {error}", file.display()))?;
-    let open = move || library.open(&file).expect("it was opened a moment ago");
-    plinth_bench::run(plan, open).await
-}
-
-fn print_measured(measured: &Measured, calibration: &Calibration, json: bool) {
-    if json {
-        let mut object = measured.to_json();
-        object["calibration"] = calibration.to_json();
-        println!("{object}");
-    } else {
-        print_table(measured);
-        println!("calibration of this machine:");
-        print_calibration(calibration);
-    }
-}
-
-/// The server processes of the cluster on this machine; none if they cannot be determined.
-async fn find_servers(connection: &Connection) -> Vec<u32> {
-    let mut addresses = connection.coordinators.file().addresses();
-    if let Ok(document) = status::fetch(connection).await {
-        let processes = document["cluster"]["processes"]
-            .as_object()
-            .cloned()
-            .unwrap_or_default();
-        let parsed = processes
-            .values()
-            .filter_map(|p| p["address"].as_str()?.parse::<SocketAddr>().ok());
-        addresses.extend(parsed);
-    }
-    addresses.retain(|address| address.ip().is_loopback() || is_own(*address));
-    server_cpu::processes_listening_at(&addresses)
-}
-
-/// True if the address belongs to this machine: only then can a socket be bound to it.
-fn is_own(address: SocketAddr) -> bool {
-    std::net::UdpSocket::bind((address.ip(), 0)).is_ok()
-}
-
-fn print_table(measured: &Measured) {
-    let plan = &measured.plan;
-    println!(
-        "{}: {} clients, {:.1} s, {} rows",
-        plan.workload.name,
-        plan.clients,
-        measured.duration_s,
-        grouped(plan.rows as f64)
-    );
-    let row = |name: &str, value: String| println!("  {name:<28} {value}");
-    row("operations/s", grouped(measured.operations_per_second()));
-    row(
-        "transactions/s",
-        grouped(measured.transactions_per_second()),
-    );
-    let object = measured.to_json();
-    for (name, field) in [
-        ("latency, ms", "latency_ms"),
-        ("  read version, ms", "read_version_ms"),
-        ("  reads, ms", "reads_ms"),
-        ("  commit, ms", "commit_ms"),
-    ] {
-        let quantiles = &object[field];
-        if quantiles.is_object() {
-            row(
-                name,
-                format!(
-                    "p50 {}  p90 {}  p99 {}  p99.9 {}",
-                    quantiles["p50"], quantiles["p90"], quantiles["p99"], quantiles["p99_9"]
-                ),
-            );
-        }
-    }
-    row(
-        "conflicts, retries, errors",
-        format!(
-            "{}, {}, {}",
-            measured.conflicts, measured.retries, measured.errors
-        ),
-    );
-    if plan.rate.is_some() {
-        row("turned away", grouped(measured.turned_away as f64));
-    }
-    if let Some(error) = measured.first_error {
-        row("first error", error.to_string());
-    }
-    if let (Some(used), Some(rate)) = (&measured.server, measured.operations_per_server_cpu_s()) {
-        row("server CPU, s", format!("{:.2}", used.cpu_s));
-        row("operations/server CPU s", grouped(rate));
-        row(
-            "server memory, MiB",
-            grouped(used.memory_bytes as f64 / f64::from(1 << 20)),
-        );
-    }
-}
-
-fn read_runs(files: &[PathBuf]) -> Outcome<Vec<serde_json::Value>> {
-    let mut runs = Vec::new();
-    for file in files {
-        let at = |what: String| format!("{}: {what}", file.display());
-        let text = std::fs::read_to_string(file).map_err(|error| at(error.to_string()))?;
-        runs.extend(report::parse_runs(&text).map_err(at)?);
-    }
-    Ok(runs)
-}
-
-fn write_report(arguments: Report) -> Outcome {
-    let read = |file: &PathBuf| Ok((file.clone(), read_runs(std::slice::from_ref(file))?));
-    let files: Vec<_> = arguments.files.iter().map(read).collect::<Outcome<_>>()?;
-    let runs: Vec<_> = files.iter().flat_map(|(_, runs)| runs.clone()).collect();
-    let is_keeper = runs.iter().any(|run| run["kinds"].is_object());
-    let page = match is_keeper {
-        true => plinth_bench::keeper::report::page(&runs),
-        false => report::page(&report::sets(files)),
-    };
-    std::fs::write(&arguments.output, page).map_err(|error| {
-        format!(
-            "{}: {error}; choose another with -o",
-            arguments.output.display()
-        )
-    })?;
-    println!("{} runs in {}", runs.len(), arguments.output.display());
-    Ok(())
+#[cfg(not(feature = "keeper"))]
+fn page_of_others(runs: &[Value]) -> Option<Outcome<String>> {
+    let mut runs = runs.iter();
+    let is_keeper = runs.any(|run| run["kinds"].is_object());
+    is_keeper.then(|| Err(crate::absent::said(&["bench", "keeper"])))
 }

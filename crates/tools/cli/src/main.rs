@@ -1,37 +1,39 @@
 //! The binary `plinth`: servers, a shell, import and export of files, a demo, benchmarks, the simulator.
 //!
-//! Each command is a module with its flags and its code. A command ends with success, or with one line that names
-//! the problem, its place, and a remedy. `main` prints that line and exits with 1. Wrong usage exits with 2.
+//! This is a list of commands. They are in crates of their own, a crate for each family, and a feature of this one says
+//! whether a family is in the program. Only `dev`, `top` and `bench` are here, where families meet.
+//!
+//! A command ends with success, or with one line that names the problem, its place, and a remedy. `main` prints that
+//! line and exits with 1. Wrong usage exits with 2.
 
+mod absent;
+#[cfg(feature = "bench")]
 mod bench;
-mod copy;
-mod delos;
-mod demo;
 mod dev;
-mod dump;
-mod farm;
-mod guests;
-mod keeper;
-mod keys;
-mod load;
 mod manual;
-mod rows;
-#[cfg(test)]
+#[cfg(all(test, feature = "keeper"))]
 mod samples;
-mod server;
-mod shell;
-mod sim;
-mod status;
-mod stream;
-mod table;
-mod token;
 mod top;
 mod version;
-mod zookeeper;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+#[cfg(feature = "sim")]
+use plinth_commands::sim;
+use plinth_commands::{copy, demo, dump, keys, load, server, shell, status, stream, token};
+#[cfg(feature = "delos")]
+use plinth_delos_commands::delos;
+#[cfg(feature = "tables")]
+use plinth_delos_commands::table;
+#[cfg(feature = "farm")]
+use plinth_farm_commands as farm;
+#[cfg(feature = "keeper")]
+use plinth_keeper_commands as keeper;
 use plinth_terminal::{Outcome, allocator, configuration, knobs};
+use std::ffi::OsString;
 use std::process::ExitCode;
+
+/// Exit code of a command line that is none.
+const WRONG_USAGE: u8 = 2;
 
 #[derive(Parser)]
 #[command(
@@ -70,20 +72,26 @@ enum Command {
     Top(top::Arguments),
     /// Make, list, follow and drop streams: records of changes, or of what was appended
     Stream(stream::Arguments),
+    #[cfg(feature = "keeper")]
     /// Serve ZooKeeper's clients from a cluster; import and export its nodes
     Keeper(Box<keeper::Arguments>),
+    #[cfg(feature = "tables")]
     /// Use tables on a replicated log: an interactive shell, or statements from the command line
     Table(table::Arguments),
+    #[cfg(feature = "delos")]
     /// Replicated services without a database: run them, use them, operate them
     Delos(delos::Arguments),
+    #[cfg(feature = "farm")]
     /// The in-memory engine: run it, use it, measure it
     Farm(farm::Arguments),
     /// Make and change the key file of a cluster, which says who may do what
     Keys(keys::Arguments),
     /// Make keys that sign tokens, and sign tokens: grants of a part of a database to clients
     Token(token::Arguments),
+    #[cfg(feature = "bench")]
     /// Measure how fast a cluster is
     Bench(bench::Arguments),
+    #[cfg(feature = "sim")]
     /// Run simulated clusters with faults; workloads check each run
     Sim(sim::Arguments),
     /// Print the script that completes the command line in a shell
@@ -104,16 +112,38 @@ fn end_quietly_when_nobody_reads() {
     }));
 }
 
+/// The command line, as this build has it.
+fn program() -> clap::Command {
+    let program = Arguments::command();
+    match cfg!(feature = "keeper") {
+        true => program,
+        // A process of this program would be started that it cannot be.
+        false => program.mut_subcommand("dev", |dev| {
+            dev.mut_arg("keeper_port", |port| port.hide(true))
+        }),
+    }
+}
+
+/// Ends the process with a message if the usage is wrong.
+fn parsed(arguments: Vec<OsString>) -> Arguments {
+    let matches = program().get_matches_from(arguments);
+    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
 fn main() -> ExitCode {
     allocator::keep_free_memory_for_a_while();
     end_quietly_when_nobody_reads();
     let arguments: Vec<_> = std::env::args_os().collect();
+    if let Some(line) = absent::line(&arguments) {
+        eprintln!("plinth: {line}");
+        return ExitCode::from(WRONG_USAGE);
+    }
     if knobs::are_asked_for(&arguments) {
         knobs::list();
         return ExitCode::SUCCESS;
     }
-    let arguments = configuration::with_file(Arguments::command(), arguments);
-    let outcome = arguments.and_then(|arguments| run(Arguments::parse_from(arguments).command));
+    let arguments = configuration::with_file(program(), arguments);
+    let outcome = arguments.and_then(|arguments| run(parsed(arguments).command));
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(line) => {
@@ -138,16 +168,22 @@ fn run(command: Command) -> Outcome {
         Command::Status(arguments) => status::run(arguments),
         Command::Top(arguments) => top::run(arguments),
         Command::Stream(arguments) => stream::run(arguments),
+        #[cfg(feature = "keeper")]
         Command::Keeper(arguments) => keeper::run(*arguments),
+        #[cfg(feature = "tables")]
         Command::Table(arguments) => table::run(arguments),
+        #[cfg(feature = "delos")]
         Command::Delos(arguments) => delos::run(arguments),
+        #[cfg(feature = "farm")]
         Command::Farm(arguments) => farm::run(arguments),
         Command::Keys(arguments) => keys::run(arguments),
         Command::Token(arguments) => token::run(arguments),
+        #[cfg(feature = "bench")]
         Command::Bench(arguments) => bench::run(arguments),
+        #[cfg(feature = "sim")]
         Command::Sim(arguments) => sim::run(arguments),
-        Command::Completions(arguments) => manual::completions(Arguments::command(), &arguments),
-        Command::Man(arguments) => manual::man(Arguments::command(), &arguments),
+        Command::Completions(arguments) => manual::completions(program(), &arguments),
+        Command::Man(arguments) => manual::man(program(), &arguments),
     }
 }
 
@@ -157,8 +193,8 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent_and_every_flag_has_a_help_text() {
-        Arguments::command().debug_assert();
-        let mut left = vec![Arguments::command()];
+        program().debug_assert();
+        let mut left = vec![program()];
         while let Some(command) = left.pop() {
             for argument in command.get_arguments() {
                 let explained = argument.get_help().is_some() || argument.is_hide_set();

@@ -70,7 +70,6 @@ pub fn man(program: Command, arguments: &ManArguments) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     /// Names of the pages of a command and of those below it.
     fn pages_of(command: &Command, name: &str, names: &mut Vec<String>) {
@@ -86,9 +85,9 @@ mod tests {
     #[test]
     fn each_shell_gets_a_script_that_knows_every_command() {
         for shell in ["bash", "zsh", "fish"] {
-            let script = script(crate::Arguments::command(), shell);
+            let script = script(crate::program(), shell);
             let script = String::from_utf8(script).expect("a text");
-            for command in crate::Arguments::command().get_subcommands() {
+            for command in crate::program().get_subcommands() {
                 assert!(
                     script.contains(command.get_name()),
                     "{shell}: {}",
@@ -104,9 +103,9 @@ mod tests {
         let arguments = ManArguments {
             directory: directory.join("man1"),
         };
-        man(crate::Arguments::command(), &arguments).expect("can be written");
+        man(crate::program(), &arguments).expect("can be written");
         let mut expected = Vec::new();
-        pages_of(&crate::Arguments::command(), "plinth", &mut expected);
+        pages_of(&crate::program(), "plinth", &mut expected);
         expected.sort();
         let entries = std::fs::read_dir(&arguments.directory).expect("it was made");
         let name = |entry: std::io::Result<std::fs::DirEntry>| {

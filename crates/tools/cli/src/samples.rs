@@ -1,7 +1,5 @@
 //! The samples of configuration files.
 
-use crate::Arguments;
-use clap::CommandFactory;
 use plinth_terminal::configuration::{CONFIG, ONCE, parse};
 use std::collections::BTreeSet;
 use toml::de::DeTable;
@@ -28,7 +26,7 @@ fn the_samples_have_every_flag_with_a_value_that_it_takes_and_its_default() {
         ),
     ] {
         assert!(!sample.lines().any(|line| line.len() > 119), "{name}");
-        let program = Arguments::command();
+        let program = crate::program();
         let command = program.find_subcommand(name).expect("there is one");
         parse(command, sample).unwrap_or_else(|(line, what)| panic!("{name}:{line}: {what}"));
         let text = settings(sample);

@@ -1,5 +1,6 @@
 //! `plinth farm`: the in-memory engine.
 
+#[cfg(feature = "bench")]
 mod bench;
 mod create;
 mod demo;
@@ -43,6 +44,7 @@ enum Command {
     Cli(shell::Arguments),
     /// Run TPC-C on three processes, kill one, and check that nothing is lost
     Demo(demo::Arguments),
+    #[cfg(feature = "bench")]
     /// Measure the engine in one process, each machine a task of its one thread; every run checks its data
     Bench(bench::Arguments),
 }
@@ -86,6 +88,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Status(arguments) => connect::block_on(status::run(&arguments)),
         Command::Cli(arguments) => shell::run(arguments),
         Command::Demo(arguments) => demo::run(&arguments),
+        #[cfg(feature = "bench")]
         Command::Bench(arguments) => bench::run(&arguments),
     }
 }

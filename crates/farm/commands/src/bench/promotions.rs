@@ -1,8 +1,9 @@
 //! `plinth farm bench promotions` (§4.9): the process that leads all objects is killed, again and again, with backups
 //! in memory and with backups on disk only.
 
-use crate::farm::fleet::{Running, Shape, first_end};
-use crate::farm::keeping::{Backups, Keeping};
+use super::processes::enter;
+use crate::fleet::{Running, Shape, first_end};
+use crate::keeping::{Backups, Keeping};
 use plinth_bench::server_cpu;
 use plinth_farm_bench::measure::median;
 use plinth_farm_bench::reads::{self, Objects};
@@ -97,7 +98,7 @@ async fn begin(plan: &Plan, backups: Backups) -> Outcome<(Running, Guest)> {
     let shape = plan.shape(backups);
     let mut running = Running::prepare("promotions", shape, plan.port, false).await?;
     running.start().await?;
-    let guest = running.enter().await?;
+    let guest = enter(&running).await?;
     Ok((running, guest))
 }
 

@@ -1,9 +1,9 @@
 //! `plinth farm bench failures` (§5.5, Table 1): processes that run TPC-C are killed, and the throughput of the others
 //! is looked at in small intervals.
 
-use crate::farm::drive::{Drive, master};
-use crate::farm::fleet::Shape;
-use crate::farm::keeping::Keeping;
+use crate::drive::{Drive, master};
+use crate::fleet::Shape;
+use crate::keeping::Keeping;
 use plinth_farm_bench::Report;
 use plinth_farm_member::Replica;
 use plinth_farm_server::Survey;

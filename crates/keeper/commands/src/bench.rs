@@ -1,10 +1,9 @@
 //! `plinth bench keeper`: servers that speak ZooKeeper's protocol, side by side.
 
-use super::calibration;
 use plinth_bench::keeper::mix::Workload;
 use plinth_bench::keeper::report;
 use plinth_bench::keeper::run::{Disturbance, Plan, Server, reach, run as run_all};
-use plinth_bench::server_cpu;
+use plinth_bench::{Calibration, server_cpu};
 use plinth_runtime::{Duration, random};
 use plinth_terminal::process::raise_file_limit;
 use plinth_terminal::seconds::{parse_positive, parse_seconds};
@@ -135,7 +134,7 @@ pub fn run(arguments: Arguments) -> Outcome {
     connect::block_on(async {
         reach(&plan).await?;
         let calibration =
-            calibration::of(arguments.calibration.as_deref(), &arguments.directory).await?;
+            Calibration::of(arguments.calibration.as_deref(), &arguments.directory).await?;
         eprintln!("plinth: seed {}", plan.seed);
         let mut objects: Vec<Value> = Vec::new();
         let outcome = run_all(
@@ -155,6 +154,13 @@ pub fn run(arguments: Arguments) -> Outcome {
         write(&arguments, &objects)?;
         outcome
     })
+}
+
+/// The page of runs that this command has measured; `None` if they are of another.
+pub fn page(runs: &[Value]) -> Option<String> {
+    runs.iter()
+        .any(|run| run["kinds"].is_object())
+        .then(|| report::page(runs))
 }
 
 fn write(arguments: &Arguments, objects: &[Value]) -> Outcome {

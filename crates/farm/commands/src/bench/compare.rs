@@ -4,8 +4,9 @@
 mod etcd;
 mod redis;
 
-use crate::farm::fleet::{Running, Shape};
-use crate::farm::keeping::Keeping;
+use super::processes::enter;
+use crate::fleet::{Running, Shape};
+use crate::keeping::Keeping;
 use bytes::Bytes;
 use etcd::Etcd;
 use plinth_bench::server_cpu;
@@ -197,7 +198,7 @@ async fn farm(plan: &Plan) -> Outcome<Side> {
     };
     let mut running = Running::prepare("compare", shape, plan.port, false).await?;
     running.start().await?;
-    let guest = running.enter().await?;
+    let guest = enter(&running).await?;
     let pids = running
         .children
         .iter()

@@ -1,12 +1,9 @@
-//! `plinth keeper`: a gateway that serves ZooKeeper's clients from a cluster; and trees that come and go.
-
-pub mod admin;
-mod migrate;
-mod name;
+//! `plinth keeper`: a gateway that serves ZooKeeper's clients from a cluster.
 
 use crate::guests::ForGuests;
+use crate::name::parse_tree;
 use crate::zookeeper::ForClients;
-use name::parse_tree;
+use crate::{admin, migrate};
 use plinth_coordination::{ClusterFile, cluster_file};
 use plinth_identity::Identity;
 use plinth_keeper::{Doors, Keeper, Options};

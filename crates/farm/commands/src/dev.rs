@@ -8,6 +8,7 @@ use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, now, race, sleep};
 use plinth_terminal::Outcome;
 use plinth_terminal::children::{CHECK_INTERVAL, describe, stop};
+use plinth_terminal::connect::block_on;
 use std::path::Path;
 use std::process::Child;
 
@@ -27,7 +28,7 @@ fn shape(machines: u16, keeping: Keeping) -> Shape {
     }
 }
 
-pub async fn run(
+pub fn run(
     directory: &Path,
     machines: u16,
     port: u16,
@@ -35,14 +36,19 @@ pub async fn run(
     no_restart: bool,
     keeping: Keeping,
 ) -> Outcome {
-    let fleet = Fleet::prepare(
-        directory,
-        shape(machines, keeping),
-        port,
-        metrics_port,
-        false,
-    )
-    .await?;
+    let shape = shape(machines, keeping);
+    block_on(serve(directory, shape, port, metrics_port, no_restart))
+}
+
+async fn serve(
+    directory: &Path,
+    shape: Shape,
+    port: u16,
+    metrics_port: Option<u16>,
+    no_restart: bool,
+) -> Outcome {
+    let (machines, keeping) = (shape.machines, shape.keeping);
+    let fleet = Fleet::prepare(directory, shape, port, metrics_port, false).await?;
     let mut children = Vec::new();
     let work = async {
         for i in 0..machines {

@@ -1,6 +1,6 @@
 //! `plinth keeper import` and `plinth keeper export`: trees of nodes from and to ZooKeeper.
 
-use super::name::parse_tree;
+use crate::name::parse_tree;
 use indicatif::ProgressBar;
 use plinth_bench::report::grouped;
 use plinth_migrate::{Exported, Imported, LiveOptions, Servers};

@@ -9,7 +9,7 @@
 
 use super::keeping::Keeping;
 use plinth_coordination::{ClusterFile, cluster_file, key_file, places, why};
-use plinth_farm_server::{Guest, GuestConfig, Survey, caller, memory_directory, survey};
+use plinth_farm_server::{Survey, caller, memory_directory, survey};
 use plinth_rpc::Transport;
 use plinth_runtime::{Duration, Either, now, race, sleep};
 use plinth_terminal::Outcome;
@@ -24,8 +24,6 @@ const DESCRIPTION: &str = "farm";
 /// Limit of the wait for a new cluster to serve.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
-/// Limit of the wait to become a member.
-const ENTER_LIMIT: Duration = Duration::from_secs(30);
 
 /// What the machines of a fleet have in common.
 pub struct Shape {
@@ -275,17 +273,6 @@ impl Running {
         killed.map_err(|error| format!("machine {i} is not killed: {error}"))?;
         let _ = child.wait();
         Ok(())
-    }
-
-    /// Makes this process a member without data.
-    pub async fn enter(&self) -> Outcome<Guest> {
-        let guest = Guest::enter(GuestConfig {
-            cluster: self.fleet.file.clone(),
-            memory_directory: Some(self.fleet.memory.clone()),
-            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            limit: ENTER_LIMIT,
-        });
-        guest.await
     }
 }
 

@@ -1,14 +1,30 @@
 //! `plinth farm bench processes`: a machine of its own process has the objects, and this process, a member without
 //! data, reads them through the engine's transactions.
 
-use crate::farm::fleet::{Running, Shape};
-use crate::farm::keeping::Keeping;
+use crate::fleet::{Running, Shape};
+use crate::keeping::Keeping;
 use plinth_bench::server_cpu;
 use plinth_farm_bench::{Report, reads, uncertainty};
+use plinth_farm_server::{Guest, GuestConfig};
 use plinth_runtime::{Duration, now, sleep};
 use plinth_terminal::Outcome;
 use serde_json::json;
+use std::net::{IpAddr, Ipv4Addr};
 use std::process::Child;
+
+/// Limit of the wait to become a member.
+const ENTER_LIMIT: Duration = Duration::from_secs(30);
+
+/// Makes this process a member without data.
+pub async fn enter(running: &Running) -> Outcome<Guest> {
+    let guest = Guest::enter(GuestConfig {
+        cluster: running.fleet.file.clone(),
+        memory_directory: Some(running.fleet.memory.clone()),
+        address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        limit: ENTER_LIMIT,
+    });
+    guest.await
+}
 
 /// The share of a core that the process takes while nobody uses it.
 async fn idle(server: &Child, duration: Duration, report: &mut Report) -> Outcome {
@@ -34,7 +50,7 @@ pub async fn run(plan: &reads::Plan, port: u16, tell: &dyn Fn(&str)) -> Outcome<
     let mut running = Running::prepare("processes", shape, port, false).await?;
     tell("starting another process");
     running.start().await?;
-    let guest = running.enter().await?;
+    let guest = enter(&running).await?;
     let access = guest.joined.access();
     let mut report = reads::run_beside(plan, access, access.engine(), tell).await?;
     tell("looking at the clock");

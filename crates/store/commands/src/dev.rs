@@ -1,0 +1,524 @@
+//! `plinth dev`: a local cluster of several server processes, which are its direct children.
+//!
+//! ```text
+//! DIR/plinth.cluster     the cluster file, written by this command
+//! DIR/<port>/            data directory of the server at that port
+//! DIR/<port>/trace.jsonl its trace events
+//! ```
+//!
+//! Each server is in a zone of its own, so that killing one is like losing a machine. A server that dies is started
+//! again after two seconds. When this process ends, for any reason, the servers end too.
+
+use crate::server::DEFAULT_CACHE_MIB;
+use plinth_control::management;
+use plinth_coordination::{ClusterFile, cluster_file, key_file, places, why};
+use plinth_core::config::FaultDomain;
+use plinth_core::{DatabaseConfig, EngineKind};
+use plinth_identity::Identity;
+use plinth_rpc::Transport;
+use plinth_runtime::disk::{self, DirLock};
+use plinth_runtime::real::interrupted;
+use plinth_runtime::{Duration, Either, Instant, now, sleep};
+use plinth_server::{NotCreated, create_database};
+use plinth_terminal::children::{self, CHECK_INTERVAL, describe, stop};
+use plinth_terminal::keys;
+use plinth_terminal::{Outcome, connect};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+
+const RESTART_AFTER: Duration = Duration::from_secs(2);
+/// Limit of the wait for a new cluster to serve.
+const START_LIMIT: Duration = Duration::from_secs(60);
+const PROCESSES_MAX: u16 = 100;
+/// Of the first server.
+pub const PORT: u16 = 4500;
+
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    /// Directory for all files; if it holds such a cluster already, that cluster is resumed
+    #[arg(long, value_name = "DIR", default_value = "plinth-data")]
+    pub data_dir: PathBuf,
+    /// Server processes [default: 1, or those of the cluster in the directory]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(PROCESSES_MAX))
+    )]
+    processes: Option<u16>,
+    /// Copies of the data of a new cluster: single, double, triple [default: single]
+    #[arg(long, value_name = "MODE", value_parser = parse_replication)]
+    replication: Option<u32>,
+    /// Engine of the storage servers of a new cluster: ssd, memory [default: ssd]
+    #[arg(long, value_name = "ENGINE", value_parser = parse_engine)]
+    engine: Option<EngineKind>,
+    /// Port of the first server; the others take the ports after it [default: 4500, or that of the cluster in the
+    /// directory]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: Option<u16>,
+    /// Cache of each server, in MiB
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = DEFAULT_CACHE_MIB,
+        value_parser = clap::value_parser!(u64).range(1..=1 << 20)
+    )]
+    cache_mib: u64,
+    /// Port of the first server's metrics page (/metrics, for Prometheus); the others take the ports after it
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub metrics_port: Option<u16>,
+    /// Port for ZooKeeper's clients: a gateway that keeps its nodes in this cluster
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    keeper_port: Option<u16>,
+    /// Do not restart a server that has died
+    #[arg(long)]
+    pub no_restart: bool,
+}
+
+fn parse_replication(name: &str) -> Result<u32, String> {
+    // All servers of this machine count as one data hall, so modes with another fault domain are not possible.
+    let mode = DatabaseConfig::parse_mode(name).filter(|(_, domain)| *domain == FaultDomain::Zone);
+    mode.map(|(copies, _)| copies)
+        .ok_or_else(|| "expected single, double or triple".into())
+}
+
+fn parse_engine(name: &str) -> Result<EngineKind, String> {
+    EngineKind::parse(name).ok_or_else(|| "expected ssd or memory".into())
+}
+
+/// The servers: those that are asked for, or those that the directory has.
+struct Plan {
+    processes: u16,
+    port: u16,
+}
+
+impl Plan {
+    fn address(&self, i: u16) -> SocketAddr {
+        SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), self.port + i)
+    }
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        (0..self.processes).map(|i| self.address(i)).collect()
+    }
+}
+
+pub fn run(arguments: Arguments) -> Outcome {
+    connect::block_on(async {
+        let path = arguments.data_dir.join(cluster_file::DEFAULT_NAME);
+        let _lock = lock(&arguments.data_dir).await?;
+        let plan = plan(&arguments).await?;
+        let addresses = plan.addresses();
+        let cluster = prepare(&arguments, &path, &addresses).await?;
+        let mut servers: Vec<Server> = Vec::new();
+        for (i, listen) in addresses.iter().enumerate() {
+            servers.push(Server::start(&arguments, &path, *listen, Part::Server(i))?);
+        }
+        let outcome = serve(&arguments, &plan, &path, &cluster, &mut servers).await;
+        stop(
+            servers
+                .into_iter()
+                .filter_map(|server| server.child)
+                .collect(),
+        )
+        .await;
+        outcome
+    })
+}
+
+fn cannot_use(directory: &Path) -> impl Fn(std::io::Error) -> String {
+    move |error| {
+        let directory = directory.display();
+        format!(
+            "data directory {directory}: {} with --data-dir",
+            why(&error)
+        )
+    }
+}
+
+/// Makes the directory, and keeps other clusters out of it while the result lives.
+async fn lock(directory: &Path) -> Outcome<DirLock> {
+    let cannot = cannot_use(directory);
+    disk::create_dir_all(directory).await.map_err(&cannot)?;
+    match disk::lock_dir(directory).await {
+        Ok(lock) => Ok(lock),
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Err(format!(
+            "data directory {0}: its cluster runs already; connect with plinth cli -C {0}/{1}, \
+            or choose another with --data-dir",
+            directory.display(),
+            cluster_file::DEFAULT_NAME
+        )),
+        Err(error) => Err(cannot(error)),
+    }
+}
+
+/// The ports whose servers have data in the directory.
+async fn ports_in(directory: &Path) -> Outcome<BTreeSet<u16>> {
+    let names = disk::list_dir(directory).await;
+    let names = names.map_err(cannot_use(directory))?;
+    Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
+}
+
+async fn plan(arguments: &Arguments) -> Outcome<Plan> {
+    let there = ports_in(&arguments.data_dir).await?;
+    let processes = there.len().clamp(1, usize::from(PROCESSES_MAX)) as u16;
+    let plan = Plan {
+        processes: arguments.processes.unwrap_or(processes),
+        port: arguments.port.or(there.first().copied()).unwrap_or(PORT),
+    };
+    let copies = arguments.replication.unwrap_or(1);
+    if u32::from(plan.processes) < copies {
+        return Err(format!(
+            "{} cannot keep {copies} copies; give --processes {copies} or more, or less --replication",
+            count(plan.processes),
+        ));
+    }
+    if u32::from(plan.port) + u32::from(plan.processes) > 1 << 16 {
+        return Err(format!(
+            "ports from {} on do not suffice for {}; choose a lower --port",
+            plan.port,
+            count(plan.processes)
+        ));
+    }
+    Ok(plan)
+}
+
+/// Number of coordinators. One survives no loss, three survive the loss of one, five the loss of two.
+fn coordinators(processes: usize) -> usize {
+    match processes {
+        0..3 => 1,
+        3..5 => 3,
+        _ => 5,
+    }
+}
+
+/// Numbers of roles of a new database: enough to use several processes, few enough for one machine.
+fn shape(processes: u16, replication: u32, engine: EngineKind) -> DatabaseConfig {
+    let processes = u32::from(processes);
+    let several = processes.div_ceil(3).min(3);
+    DatabaseConfig {
+        replication,
+        domain: FaultDomain::Zone,
+        engine,
+        commit_proxies: several,
+        grv_proxies: several.min(2),
+        resolvers: several.min(2),
+        logs: replication.max(processes.min(3)),
+    }
+}
+
+/// Creates the directory and its cluster file, or checks that existing ones fit the arguments.
+async fn prepare(
+    arguments: &Arguments,
+    path: &Path,
+    addresses: &[SocketAddr],
+) -> Outcome<ClusterFile> {
+    let (directory, cannot) = (
+        arguments.data_dir.display(),
+        cannot_use(&arguments.data_dir),
+    );
+    let there = ports_in(&arguments.data_dir).await?;
+    let wanted: BTreeSet<u16> = addresses.iter().map(SocketAddr::port).collect();
+    if disk::exists(path).await.map_err(&cannot)? {
+        let cluster = ClusterFile::load(path)
+            .await
+            .map_err(|error| error.to_string())?;
+        if !there.is_empty() && there != wanted {
+            let first = there.first().expect("it is not empty");
+            return Err(format!(
+                "data directory {directory} holds a cluster of {} from port {first} on; resume it \
+                without --processes and --port, or choose another with --data-dir",
+                count(there.len() as u16),
+            ));
+        }
+        close(arguments, path, &there)?;
+        return Ok(cluster);
+    }
+    if !there.is_empty() {
+        return Err(format!(
+            "data directory {directory} holds the data of servers but no {}; put it back, \
+            or choose another with --data-dir",
+            cluster_file::DEFAULT_NAME
+        ));
+    }
+    let cluster = ClusterFile {
+        description: "dev".into(),
+        id: format!("{:016x}", plinth_runtime::random::u64()),
+        coordinators: places(addresses[..coordinators(addresses.len())].iter().copied()),
+        keys: None,
+        is_tls: false,
+        certificates: None,
+    };
+    cluster.save(path).await.map_err(&cannot)?;
+    close(arguments, path, &there)?;
+    Ok(cluster)
+}
+
+/// Makes keys, unless servers say that there have been some: then they say what to do.
+fn close(arguments: &Arguments, path: &Path, servers: &BTreeSet<u16>) -> Outcome {
+    let has_mark = |port: &u16| {
+        let directory = arguments.data_dir.join(port.to_string());
+        directory.join(key_file::MARK).exists()
+    };
+    if servers.iter().any(has_mark) {
+        return Ok(());
+    }
+    keys::make_for_new_cluster(path)
+}
+
+/// Creates the database if there is none, then keeps the servers running until the user interrupts it.
+async fn serve(
+    arguments: &Arguments,
+    plan: &Plan,
+    path: &Path,
+    cluster: &ClusterFile,
+    servers: &mut Vec<Server>,
+) -> Outcome {
+    let stopped = interrupted();
+    let work = async {
+        let starting = make_ready(arguments, plan, cluster);
+        let ended = first_end(servers);
+        match plinth_runtime::race(starting, ended).await {
+            Either::Left(outcome) => outcome?,
+            Either::Right(line) => return Err(line),
+        }
+        if let Some(port) = arguments.keeper_port {
+            let listen = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+            servers.push(Server::start(arguments, path, listen, Part::Keeper)?);
+        }
+        announce(arguments, plan, path);
+        keep_alive(arguments, path, servers).await
+    };
+    match plinth_runtime::race(stopped, work).await {
+        Either::Left(Ok(())) => {
+            eprintln!("plinth: stopping {}", count(plan.processes));
+            Ok(())
+        }
+        Either::Left(Err(error)) => Err(format!("cannot wait for signals: {error}")),
+        Either::Right(outcome) => outcome,
+    }
+}
+
+async fn make_ready(arguments: &Arguments, plan: &Plan, cluster: &ClusterFile) -> Outcome {
+    let copies = arguments.replication.unwrap_or(1);
+    let engine = arguments.engine.unwrap_or(EngineKind::Ssd);
+    let config = shape(plan.processes, copies, engine);
+    let path = arguments.data_dir.join(cluster_file::DEFAULT_NAME);
+    let file = ClusterFile::load(&path).await;
+    let credentials = file
+        .map_err(|error| error.to_string())?
+        .credentials(Identity::Operator);
+    let serving = async {
+        let transport = Transport::client_with(credentials);
+        match create_database(&transport, &cluster.clone().into(), config).await {
+            Ok(()) | Err(NotCreated::Exists) => {}
+            Err(NotCreated::Because(line)) => {
+                return Err(format!("cannot create the database: {line}"));
+            }
+        }
+        let database = plinth_client::connect_over(transport, cluster.clone());
+        let configured = management::configured(&database).await;
+        let configured =
+            configured.map_err(|error| format!("the database does not answer: {error}"))?;
+        fits(arguments, &configured.config)
+    };
+    plinth_runtime::timeout(START_LIMIT, serving).await.unwrap_or_else(|| {
+        Err(format!(
+            "the database does not serve after {} s; the servers' trace is in {}/<port>/trace.jsonl",
+            START_LIMIT.as_secs(),
+            arguments.data_dir.display()
+        ))
+    })
+}
+
+/// Options are not ignored: what they say of a new cluster must be so of one that is there.
+fn fits(arguments: &Arguments, config: &DatabaseConfig) -> Outcome {
+    let differs = arguments
+        .replication
+        .is_some_and(|copies| copies != config.replication)
+        || arguments
+            .engine
+            .is_some_and(|engine| engine != config.engine);
+    if !differs {
+        return Ok(());
+    }
+    let (mode, engine) = (config.mode(), config.engine.name());
+    Err(format!(
+        "data directory {} holds a database that is {mode} {engine}; resume it without --replication and \
+        --engine, and change it by `configure' in plinth cli",
+        arguments.data_dir.display()
+    ))
+}
+
+fn count(processes: u16) -> String {
+    match processes {
+        1 => "1 server process".into(),
+        n => format!("{n} server processes"),
+    }
+}
+
+fn announce(arguments: &Arguments, plan: &Plan, path: &Path) {
+    let last = plan.port + plan.processes - 1;
+    let ports = if last == plan.port {
+        format!("port {last}")
+    } else {
+        format!("ports {} to {last}", plan.port)
+    };
+    println!(
+        "{}, {ports}; data in {}",
+        count(plan.processes),
+        arguments.data_dir.display()
+    );
+    println!("connect with: plinth cli -C {}", path.display());
+    if let Some(port) = arguments.keeper_port {
+        println!("ZooKeeper's clients: 127.0.0.1:{port}");
+    }
+    println!("ready");
+}
+
+/// What a process does.
+#[derive(Clone, Copy)]
+enum Part {
+    /// A server of the database, with its number.
+    Server(usize),
+    /// The gateway for ZooKeeper's clients.
+    Keeper,
+}
+
+impl std::fmt::Display for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Part::Server(_) => "server",
+            Part::Keeper => "keeper",
+        })
+    }
+}
+
+/// A process of the cluster.
+struct Server {
+    listen: SocketAddr,
+    part: Part,
+    child: Option<Child>,
+    ended_at: Option<Instant>,
+    /// True if it ended with exit code 0, as a server does that was asked to end.
+    is_asked: bool,
+}
+
+impl Server {
+    fn start(
+        arguments: &Arguments,
+        cluster: &Path,
+        listen: SocketAddr,
+        part: Part,
+    ) -> Outcome<Server> {
+        let mut command = children::itself();
+        command.arg(part.to_string());
+        match part {
+            Part::Server(index) => Self::add_server(&mut command, arguments, listen, index),
+            Part::Keeper => {
+                let trace = arguments.data_dir.join("keeper.jsonl");
+                command.arg("--trace").arg(trace);
+            }
+        }
+        command
+            .args(["--listen", &listen.to_string()])
+            .arg("--cluster-file")
+            .arg(cluster);
+        let child = children::follow(&mut command)
+            .spawn()
+            .map_err(|error| format!("cannot start a {part} process: {error}"))?;
+        Ok(Server {
+            listen,
+            part,
+            child: Some(child),
+            ended_at: None,
+            is_asked: false,
+        })
+    }
+
+    fn add_server(command: &mut Command, arguments: &Arguments, listen: SocketAddr, index: usize) {
+        let directory = arguments.data_dir.join(listen.port().to_string());
+        if let Some(port) = arguments.metrics_port {
+            let page = SocketAddr::new(listen.ip(), port + index as u16);
+            command.args(["--metrics", &page.to_string()]);
+        }
+        command
+            .arg("--data-dir")
+            .arg(&directory)
+            .args(["--machine", &format!("m{index}")])
+            .args(["--zone", &format!("z{index}")])
+            .args(["--cache-mib", &arguments.cache_mib.to_string()])
+            .arg("--trace")
+            .arg(directory.join("trace.jsonl"));
+    }
+
+    /// The exit status, once, if the process has ended.
+    fn check(&mut self) -> Option<ExitStatus> {
+        let status = self.child.as_mut()?.try_wait().ok()??;
+        self.child = None;
+        self.ended_at = Some(now());
+        self.is_asked = status.success();
+        Some(status)
+    }
+}
+
+/// Returns an error line when a server ends. Before the cluster has served, restarting such a server would not help.
+async fn first_end(servers: &mut [Server]) -> String {
+    loop {
+        for server in servers.iter_mut() {
+            if let Some(status) = server.check() {
+                let why = describe(status);
+                return format!(
+                    "the {} at {} ended with {why} before the cluster served; it said why above",
+                    server.part, server.listen
+                );
+            }
+        }
+        sleep(CHECK_INTERVAL).await;
+    }
+}
+
+async fn keep_alive(arguments: &Arguments, cluster: &Path, servers: &mut [Server]) -> Outcome {
+    loop {
+        for server in servers.iter_mut() {
+            if let Some(status) = server.check() {
+                let next = match (arguments.no_restart, server.is_asked) {
+                    (true, _) => "",
+                    (false, true) => "; it is started again",
+                    (false, false) => "; it is started again in 2 s",
+                };
+                eprintln!(
+                    "plinth: the {} at {} ended with {}{next}",
+                    server.part,
+                    server.listen,
+                    describe(status)
+                );
+            }
+            // A server that was asked to end, for an upgrade, is restarted without a pause.
+            let rested = server
+                .ended_at
+                .is_some_and(|at| server.is_asked || at.elapsed() >= RESTART_AFTER);
+            if rested && !arguments.no_restart {
+                *server = Server::start(arguments, cluster, server.listen, server.part)?;
+            }
+        }
+        sleep(CHECK_INTERVAL).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_never_asks_for_more_log_servers_than_there_are_processes() {
+        for processes in 1..20 {
+            for replication in 1..=3.min(processes) {
+                let config = shape(processes, u32::from(replication), EngineKind::Ssd);
+                assert!(config.logs <= u32::from(processes) && config.logs >= config.replication);
+                assert!(config.commit_proxies >= 1 && config.resolvers >= 1);
+            }
+        }
+        assert_eq!([1, 2, 3, 4, 5, 9].map(coordinators), [1, 1, 3, 3, 5, 5]);
+    }
+}
