@@ -44,8 +44,8 @@ enum Command {
     Cli(shell::Arguments),
     /// Run TPC-C on three processes, kill one, and check that nothing is lost
     Demo(demo::Arguments),
-    #[cfg(feature = "bench")]
     /// Measure the engine in one process, each machine a task of its one thread; every run checks its data
+    #[cfg(feature = "bench")]
     Bench(bench::Arguments),
 }
 

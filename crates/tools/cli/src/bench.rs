@@ -18,11 +18,11 @@ pub struct Arguments {
 enum Command {
     /// Run a workload against a cluster and print the results
     Run(bench::Run),
-    #[cfg(feature = "keeper")]
     /// Compare servers that speak ZooKeeper's protocol, in alternating runs
+    #[cfg(feature = "keeper")]
     Keeper(keeper::Arguments),
-    #[cfg(feature = "delos")]
     /// Reproduce the figures about log-structured protocols, with replicas and log servers in this process
+    #[cfg(feature = "delos")]
     Delos(delos::Arguments),
     /// Make an HTML page with plots from the output of `bench run --json` or of `bench keeper --json`. Files or
     /// directories with the same workloads are shown side by side

@@ -72,27 +72,27 @@ enum Command {
     Top(top::Arguments),
     /// Make, list, follow and drop streams: records of changes, or of what was appended
     Stream(stream::Arguments),
-    #[cfg(feature = "keeper")]
     /// Serve ZooKeeper's clients from a cluster; import and export its nodes
+    #[cfg(feature = "keeper")]
     Keeper(Box<keeper::Arguments>),
-    #[cfg(feature = "tables")]
     /// Use tables on a replicated log: an interactive shell, or statements from the command line
+    #[cfg(feature = "tables")]
     Table(table::Arguments),
-    #[cfg(feature = "delos")]
     /// Replicated services without a database: run them, use them, operate them
+    #[cfg(feature = "delos")]
     Delos(delos::Arguments),
-    #[cfg(feature = "farm")]
     /// The in-memory engine: run it, use it, measure it
+    #[cfg(feature = "farm")]
     Farm(farm::Arguments),
     /// Make and change the key file of a cluster, which says who may do what
     Keys(keys::Arguments),
     /// Make keys that sign tokens, and sign tokens: grants of a part of a database to clients
     Token(token::Arguments),
-    #[cfg(feature = "bench")]
     /// Measure how fast a cluster is
+    #[cfg(feature = "bench")]
     Bench(bench::Arguments),
-    #[cfg(feature = "sim")]
     /// Run simulated clusters with faults; workloads check each run
+    #[cfg(feature = "sim")]
     Sim(sim::Arguments),
     /// Print the script that completes the command line in a shell
     Completions(manual::CompletionsArguments),

@@ -8,8 +8,8 @@ use plinth_terminal::connect::ClusterArguments;
 pub struct Arguments {
     #[command(flatten)]
     cluster: ClusterArguments,
-    #[cfg(feature = "delos")]
     /// Watch a service of `plinth delos`, by its file, and not a cluster
+    #[cfg(feature = "delos")]
     #[arg(long, value_name = "SERVICE", value_parser = plinth_delos_commands::delos::parse_service)]
     delos: Option<std::path::PathBuf>,
     #[command(flatten)]
