@@ -321,7 +321,8 @@ pub fn table(arguments: &Table) -> Outcome {
     Ok(())
 }
 
-/// Makes the page of runs of the store. `of_others` makes it of those that are none, or says that they are not its own.
+/// Makes the page of runs of the store. `of_others` makes it of runs that are of another family, and gives `None` for
+/// those of the store.
 pub fn report(arguments: &Report, of_others: fn(&[Value]) -> Option<Outcome<String>>) -> Outcome {
     let read = |file: &PathBuf| Ok((file.clone(), read_runs(std::slice::from_ref(file))?));
     let files: Vec<_> = arguments.files.iter().map(read).collect::<Outcome<_>>()?;

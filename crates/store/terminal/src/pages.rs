@@ -37,11 +37,10 @@ pub fn router(pages: Vec<Page>) -> Router {
 }
 
 /// Pages for whoever starts and watches processes, such as Kubernetes: `/health/live` answers while the process
-/// runs, `/health/ready` with 200 while all samples of the family `ready` are 1, and with 503 otherwise. A server's are
-/// while it belongs to a cluster that serves clients. They say nothing that is secret, and nobody needs a token for
-/// them.
-pub fn health(pages: Vec<Page>, ready: &'static Family) -> Router {
-    let family = ready;
+/// runs, `/health/ready` with 200 while all samples of `family` are 1, and with 503 otherwise. Those of a
+/// server are 1 while it belongs to a cluster that serves clients. The pages say nothing that is secret, and nobody
+/// needs a token for them.
+pub fn health(pages: Vec<Page>, family: &'static Family) -> Router {
     let ready = async move || {
         let samples = pages.iter().flat_map(Page::samples);
         let mut ready = samples.filter(|sample| sample.family == family).peekable();

@@ -1,7 +1,7 @@
 //! The binary `plinth`: servers, a shell, import and export of files, a demo, benchmarks, the simulator.
 //!
-//! This is a list of commands. They are in crates of their own, a crate for each family, and a feature of this one says
-//! whether a family is in the program. Only `dev`, `top` and `bench` are here, where families meet.
+//! This is a list of commands. They are in crates of their own, a crate for each family, and a feature of this one
+//! says whether a family is in the program. Only `dev`, `top` and `bench` are here, where families meet.
 //!
 //! A command ends with success, or with one line that names the problem, its place, and a remedy. `main` prints that
 //! line and exits with 1. Wrong usage exits with 2.
