@@ -8,9 +8,9 @@ mod keeper;
 
 use crate::connect::{self, ClusterArguments, Connection};
 use crate::{Outcome, status};
-use plinth_bench::report::{self, grouped};
-use plinth_bench::{Calibration, Measured, Plan, Workload, scale, server_cpu};
+use plinth_bench::{Measured, Plan, Workload, report, scale};
 use plinth_foreign::Library;
+use plinth_measure::{Calibration, grouped, runs, server_cpu};
 use plinth_runtime::Duration;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -353,7 +353,7 @@ fn read_runs(files: &[PathBuf]) -> Outcome<Vec<serde_json::Value>> {
     for file in files {
         let at = |what: String| format!("{}: {what}", file.display());
         let text = std::fs::read_to_string(file).map_err(|error| at(error.to_string()))?;
-        runs.extend(report::parse_runs(&text).map_err(at)?);
+        runs.extend(runs::parse_runs(&text).map_err(at)?);
     }
     Ok(runs)
 }
@@ -364,8 +364,8 @@ fn write_report(arguments: Report) -> Outcome {
     let runs: Vec<_> = files.iter().flat_map(|(_, runs)| runs.clone()).collect();
     let is_keeper = runs.iter().any(|run| run["kinds"].is_object());
     let page = match is_keeper {
-        true => plinth_bench::keeper::report::page(&runs),
-        false => report::page(&report::sets(files)),
+        true => plinth_keeper_bench::report::page(&runs),
+        false => report::page(&runs::sets(files)),
     };
     std::fs::write(&arguments.output, page).map_err(|error| {
         format!(

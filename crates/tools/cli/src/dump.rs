@@ -9,10 +9,10 @@
 use crate::connect::{self, ClusterArguments, Connection};
 use crate::rows::{self, Format, RangeArguments};
 use crate::{Outcome, progress};
-use plinth_bench::report::grouped;
 use plinth_client::{RangeOptions, StreamingMode, Transaction};
 use plinth_core::key::key_after;
 use plinth_core::{Error, Key, KeySelector, Value};
+use plinth_measure::grouped;
 use plinth_runtime::now;
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};

@@ -7,7 +7,7 @@ use crate::status::{self, bytes, rate};
 use crate::wrap::wrapped;
 use crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use crossterm::{cursor, execute, terminal};
-use plinth_bench::report::grouped;
+use plinth_measure::grouped;
 use plinth_runtime::{Duration, sleep};
 use serde_json::Value;
 use std::io::{IsTerminal, Write, stdout};

@@ -1,7 +1,7 @@
 //! The calibration that a measurement carries.
 
 use crate::Outcome;
-use plinth_bench::Calibration;
+use plinth_measure::Calibration;
 use std::path::Path;
 
 /// The calibration in the file that the user named; without a file, calibrates this machine.

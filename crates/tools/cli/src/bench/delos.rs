@@ -2,9 +2,9 @@
 
 use crate::server::raise_file_limit;
 use crate::{Outcome, connect};
-use plinth_bench::delos::figure::{Figure, page};
-use plinth_bench::delos::parts::{Part, measure};
-use plinth_bench::delos::plan::Plan;
+use plinth_delos_bench::figure::{Figure, page};
+use plinth_delos_bench::parts::{Part, measure};
+use plinth_delos_bench::plan::Plan;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, race};
 use std::path::PathBuf;

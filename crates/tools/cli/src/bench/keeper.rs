@@ -3,10 +3,10 @@
 use super::calibration;
 use crate::server::raise_file_limit;
 use crate::{Outcome, connect};
-use plinth_bench::keeper::mix::Workload;
-use plinth_bench::keeper::report;
-use plinth_bench::keeper::run::{Disturbance, Plan, Server, reach, run as run_all};
-use plinth_bench::server_cpu;
+use plinth_keeper_bench::mix::Workload;
+use plinth_keeper_bench::report;
+use plinth_keeper_bench::run::{Disturbance, Plan, Server, reach, run as run_all};
+use plinth_measure::server_cpu;
 use plinth_runtime::{Duration, random};
 use serde_json::Value;
 use std::net::{SocketAddr, ToSocketAddrs};

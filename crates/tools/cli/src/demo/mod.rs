@@ -16,7 +16,7 @@ mod work;
 
 use crate::{Outcome, progress};
 use bytes::Bytes;
-use plinth_bench::report::grouped;
+use plinth_measure::grouped;
 use plinth_runtime::real::block_on;
 use plinth_runtime::{Duration, now};
 use plinth_server::{Embedded, EmbeddedOptions};

@@ -5,7 +5,7 @@ use crate::connect::{self, ClusterArguments};
 use crate::knobs::parse_knobs;
 use crate::{Outcome, progress};
 use indicatif::ProgressBar;
-use plinth_bench::report::grouped;
+use plinth_measure::grouped;
 use plinth_migrate::{Exported, Imported, LiveOptions, Servers};
 use plinth_runtime::knobs::set_knobs;
 use plinth_runtime::now;

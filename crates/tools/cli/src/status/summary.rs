@@ -1,7 +1,7 @@
 //! The status of a cluster for people, 80 columns wide.
 
 use super::{full_disks, is_available, recovery, sick_disks};
-use plinth_bench::report::grouped;
+use plinth_measure::grouped;
 use serde_json::Value;
 use std::fmt::Write;
 

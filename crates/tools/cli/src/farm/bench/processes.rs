@@ -4,8 +4,8 @@
 use crate::Outcome;
 use crate::farm::fleet::{Running, Shape};
 use crate::farm::keeping::Keeping;
-use plinth_bench::server_cpu;
 use plinth_farm_bench::{Report, reads, uncertainty};
+use plinth_measure::server_cpu;
 use plinth_runtime::{Duration, now, sleep};
 use serde_json::json;
 use std::process::Child;
