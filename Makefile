@@ -37,6 +37,7 @@ help:
 	@echo "make farm-bench       the in-memory engine beside the store, Redis and etcd, in alternating rounds"
 	@echo "make packages    Debian packages of an optimized build, in $(TARGET)/debian"
 	@echo "make bench   calibrate the machine, measure every workload; figures, plots and scaled tables in bench-results/"
+	@echo "make bench-compare OLD=… NEW=…   two programs in alternating rounds, about twenty minutes: what is slower now?"
 
 .PHONY: tools words
 tools:
@@ -184,6 +185,15 @@ clocks: tools
 bench: release
 	@scripts/need taskset:util-linux
 	scripts/bench $(PLINTH) bench-results
+
+# Two programs, OLD and NEW; scripts/bench tells its settings.
+.PHONY: bench-compare
+bench-compare:
+	@scripts/need taskset:util-linux
+	@for program in "$(OLD)" "$(NEW)"; do \
+		test -f "$$program" || { echo "make bench-compare: \`$$program' is no program; say OLD=… and NEW=…" >&2; exit 2; }; \
+	done
+	@scripts/bench "$(OLD)" "$(NEW)"
 
 # Which parts of it: PARTS="mixes load failures"; scripts/keeper-bench tells the other settings.
 .PHONY: keeper-bench

@@ -1,8 +1,8 @@
 //! `plinth bench delos`: the figures of the paper about log-structured protocols, measured on this machine.
 
-use plinth_bench::delos::figure::{Figure, page};
-use plinth_bench::delos::parts::{Part, measure};
-use plinth_bench::delos::plan::Plan;
+use plinth_delos_bench::figure::{Figure, page};
+use plinth_delos_bench::parts::{Part, measure};
+use plinth_delos_bench::plan::Plan;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, race};
 use plinth_terminal::process::raise_file_limit;

@@ -1,9 +1,9 @@
 //! `plinth bench keeper`: servers that speak ZooKeeper's protocol, side by side.
 
-use plinth_bench::keeper::mix::Workload;
-use plinth_bench::keeper::report;
-use plinth_bench::keeper::run::{Disturbance, Plan, Server, reach, run as run_all};
-use plinth_bench::{Calibration, server_cpu};
+use plinth_keeper_bench::mix::Workload;
+use plinth_keeper_bench::report;
+use plinth_keeper_bench::run::{Disturbance, Plan, Server, reach, run as run_all};
+use plinth_measure::{Calibration, server_cpu};
 use plinth_runtime::{Duration, random};
 use plinth_terminal::process::raise_file_limit;
 use plinth_terminal::seconds::{parse_positive, parse_seconds};

@@ -2,7 +2,7 @@
 
 use crate::name::parse_tree;
 use indicatif::ProgressBar;
-use plinth_bench::report::grouped;
+use plinth_measure::grouped;
 use plinth_migrate::{Exported, Imported, LiveOptions, Servers};
 use plinth_runtime::knobs::set_knobs;
 use plinth_runtime::now;

@@ -3,9 +3,11 @@
 #![allow(clippy::disallowed_types)] // the user's files
 
 use crate::status;
-use plinth_bench::report::{grouped, page, parse_runs, sets};
-use plinth_bench::{Calibration, Measured, Plan, Workload, scale, server_cpu};
+use plinth_bench::report::page;
+use plinth_bench::{Measured, Plan, Workload, scale};
 use plinth_foreign::Library;
+use plinth_measure::runs::{parse_runs, sets};
+use plinth_measure::{Calibration, grouped, server_cpu};
 use plinth_runtime::Duration;
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};

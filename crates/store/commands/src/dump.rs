@@ -7,10 +7,10 @@
 #![allow(clippy::disallowed_types)] // the user's file, written by the user's side
 
 use crate::rows::{self, Format, RangeArguments};
-use plinth_bench::report::grouped;
 use plinth_client::{RangeOptions, StreamingMode, Transaction};
 use plinth_core::key::key_after;
 use plinth_core::{Error, Key, KeySelector, Value};
+use plinth_measure::grouped;
 use plinth_runtime::now;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::{Outcome, progress};

@@ -14,9 +14,9 @@ mod progress;
 
 use crate::rows::{self, Format, Pair};
 use indicatif::ProgressBar;
-use plinth_bench::report::grouped;
 use plinth_core::hash::{FixedHasher, HashMap};
 use plinth_core::{Error, Result};
+use plinth_measure::grouped;
 use plinth_runtime::{Duration, Instant, Task, now};
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::{Outcome, progress as bars};

@@ -3,7 +3,7 @@
 use crate::status::{self, bytes, rate};
 use crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use crossterm::{cursor, execute, terminal};
-use plinth_bench::report::grouped;
+use plinth_measure::grouped;
 use plinth_runtime::{Duration, sleep};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};

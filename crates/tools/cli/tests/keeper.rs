@@ -280,7 +280,7 @@ fn the_bench_measures_gateways_and_tells_what_the_end_of_one_costs() {
     });
     let file = |name| cluster.directory.file(name).to_string_lossy().into_owned();
     let (known, json, html) = (file("calibration"), file("json"), file("html"));
-    let reference = plinth_bench::calibrate::REFERENCE.to_json();
+    let reference = plinth_measure::calibrate::REFERENCE.to_json();
     std::fs::write(&known, reference.to_string()).expect("writes");
     let output = Command::new(env!("CARGO_BIN_EXE_plinth"))
         .args([

@@ -28,7 +28,7 @@ fn connect(address: SocketAddr) -> TcpStream {
 }
 
 fn resident_bytes(pid: u32) -> u64 {
-    let usage = plinth_bench::server_cpu::usage(&[pid]);
+    let usage = plinth_measure::server_cpu::usage(&[pid]);
     usage.expect("the server lives").memory_bytes
 }
 

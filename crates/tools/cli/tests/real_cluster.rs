@@ -115,7 +115,7 @@ fn a_run_is_measured_with_what_the_machine_is_worth_and_told_as_of_another() {
     let known = name("calibration");
     std::fs::write(
         &known,
-        plinth_bench::calibrate::REFERENCE.to_json().to_string(),
+        plinth_measure::calibrate::REFERENCE.to_json().to_string(),
     )
     .expect("writes");
     let with = ["--calibration", &known[..]];

@@ -21,7 +21,7 @@ const GENERATED: &str = "replicated/table/src/service.rs";
 const FLOORS: [&[&str]; 13] = [
     &["core"],
     &["identity", "runtime"],
-    &["rpc", "tls", "engine", "foreign", "farm-judge"],
+    &["measure", "rpc", "tls", "engine", "foreign", "farm-judge"],
     &["protocol", "farm-fabric", "farm-time"],
     &["access", "coordination", "log", "farm-memory"],
     &[
@@ -36,6 +36,7 @@ const FLOORS: [&[&str]; 13] = [
         "control",
         "terminal",
         "workload",
+        "bench",
         "farm-engine",
         "farm-graph",
         "farm-tpcc",
@@ -48,8 +49,9 @@ const FLOORS: [&[&str]; 13] = [
         "zelos",
         "farm-check",
         "farm-server",
+        "keeper-bench",
     ],
-    &["sim", "bench", "capi", "stack", "migrate"],
+    &["sim", "delos-bench", "capi", "stack", "migrate"],
     &["commands", "farm-commands", "keeper-commands"],
     &["delos-commands"],
     &["cli"],
@@ -75,11 +77,15 @@ const CIRCLES: [(&str, &[&str]); 3] = [
 
 /// The crates in each folder below `crates`, except `layers`.
 const FOLDERS: [(&str, &[&str]); 8] = [
-    ("base", &["core", "identity", "runtime", "rpc", "tls"]),
+    (
+        "base",
+        &["core", "identity", "measure", "runtime", "rpc", "tls"],
+    ),
     (
         "store",
         &[
             "access",
+            "bench",
             "commands",
             "control",
             "coordination",
@@ -116,10 +122,10 @@ const FOLDERS: [(&str, &[&str]); 8] = [
             "tpcc",
         ],
     ),
-    ("keeper", &["commands"]),
-    ("delos", &["commands"]),
+    ("keeper", &["bench", "commands"]),
+    ("delos", &["bench", "commands"]),
     ("replicated", &["services", "table", "zelos"]),
-    ("tools", &["bench", "cli", "migrate", "sim", "stack"]),
+    ("tools", &["cli", "migrate", "sim", "stack"]),
 ];
 
 fn crates() -> PathBuf {

@@ -2,8 +2,8 @@
 
 use super::service::{Seen, Service, ask, load};
 use super::state::{lease_holder, state};
-use plinth_bench::report::grouped;
 use plinth_delos::replica::messages::{AskLoad, EngineLoad, Load, ReplicaStatus};
+use plinth_measure::grouped;
 use plinth_runtime::{Duration, Instant, join_all, now};
 use plinth_terminal::Outcome;
 use plinth_terminal::tls::TlsArguments;

@@ -3,9 +3,9 @@
 
 use crate::fleet::{Running, Shape};
 use crate::keeping::Keeping;
-use plinth_bench::server_cpu;
 use plinth_farm_bench::{Report, reads, uncertainty};
 use plinth_farm_server::{Guest, GuestConfig};
+use plinth_measure::server_cpu;
 use plinth_runtime::{Duration, now, sleep};
 use plinth_terminal::Outcome;
 use serde_json::json;

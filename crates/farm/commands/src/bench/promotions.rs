@@ -4,13 +4,13 @@
 use super::processes::enter;
 use crate::fleet::{Running, Shape, first_end};
 use crate::keeping::{Backups, Keeping};
-use plinth_bench::server_cpu;
 use plinth_farm_bench::measure::median;
 use plinth_farm_bench::reads::{self, Objects};
 use plinth_farm_bench::{Report, values};
 use plinth_farm_engine::Options;
 use plinth_farm_memory::{Objects as _, Pointer};
 use plinth_farm_server::{Guest, Seen};
+use plinth_measure::server_cpu;
 use plinth_runtime::random::Generator;
 use plinth_runtime::{Duration, Either, Instant, now, race, sleep, timeout, yield_now};
 use plinth_terminal::Outcome;

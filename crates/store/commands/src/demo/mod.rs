@@ -15,7 +15,7 @@ mod verify;
 mod work;
 
 use bytes::Bytes;
-use plinth_bench::report::grouped;
+use plinth_measure::grouped;
 use plinth_runtime::real::block_on;
 use plinth_runtime::{Duration, now};
 use plinth_server::{Embedded, EmbeddedOptions};

@@ -2,11 +2,11 @@
 
 use super::session::Session;
 use super::statement::Management;
-use plinth_bench::report::grouped;
 use plinth_control::consistency::{Compared, Comparison};
 use plinth_control::exclusion::Target;
 use plinth_control::{coordinators, distribution, exclusion, management};
 use plinth_core::Uid;
+use plinth_measure::grouped;
 use plinth_protocol::control::{
     ChangeCoordinators, ClusterInfo, GetClusterInfo, RegisterWorker, ServersChanged,
 };

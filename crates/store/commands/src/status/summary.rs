@@ -1,6 +1,6 @@
 //! The status of a cluster for people, 80 columns wide.
 
-use plinth_bench::report::grouped;
+use plinth_measure::grouped;
 use plinth_terminal::status::{full_disks, is_available, recovery, sick_disks};
 use serde_json::Value;
 use std::fmt::Write;

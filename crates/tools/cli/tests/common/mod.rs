@@ -295,7 +295,7 @@ impl Cluster {
 
     /// The process that listens at the address of server `i`.
     pub fn pid(&self, i: usize) -> Option<u32> {
-        plinth_bench::server_cpu::processes_listening_at(&self.addresses()[i..=i])
+        plinth_measure::server_cpu::processes_listening_at(&self.addresses()[i..=i])
             .first()
             .copied()
     }

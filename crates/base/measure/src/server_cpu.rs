@@ -1,0 +1,181 @@
+//! CPU time and memory of the server processes on this machine, from `/proc`.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it reads the machine's files, not the database's
+
+use plinth_runtime::Duration;
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::SocketAddr;
+
+/// Number of attempts to find a process before giving up.
+const LOOKS: usize = 3;
+
+/// Processes that use less than this share of a core are idle.
+const IDLE_SHARE: f64 = 0.1;
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+/// Number of idle looks in a row that are required. A storage server pauses between engine commits for up to 1.5 s,
+/// so one idle look is not enough.
+const IDLE_LOOKS: usize = 3;
+const LOOKS_MAX: usize = 60;
+
+/// CPU time and memory of a set of processes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// User and system time, summed over the processes.
+    pub cpu_s: f64,
+    /// Resident memory, summed over the processes.
+    pub memory_bytes: u64,
+}
+
+impl Usage {
+    /// CPU time since `before`, and the current memory.
+    pub fn since(&self, before: &Usage) -> Usage {
+        Usage {
+            cpu_s: (self.cpu_s - before.cpu_s).max(0.0),
+            memory_bytes: self.memory_bytes,
+        }
+    }
+}
+
+/// `None` if there are no processes, or one of them cannot be read.
+pub fn usage(pids: &[u32]) -> Option<Usage> {
+    if pids.is_empty() {
+        return None;
+    }
+    let mut sum = Usage::default();
+    for pid in pids {
+        let ticks = cpu_ticks(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+        sum.cpu_s += ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        sum.memory_bytes += bytes_of("VmRSS:", &status).unwrap_or(0);
+    }
+    Some(sum)
+}
+
+/// Waits until the processes have been almost idle for some seconds. Otherwise the rest of their earlier work would
+/// be counted as work of the run. The wait has a limit, because they may be busy with something else. Calls `busy`
+/// once if the wait takes longer than the minimum.
+pub async fn until_idle(pids: &[u32], busy: impl Fn()) {
+    let Some(mut before) = usage(pids) else {
+        return;
+    };
+    let mut idle_looks = 0;
+    for look in 0..LOOKS_MAX {
+        if look == IDLE_LOOKS {
+            busy();
+        }
+        plinth_runtime::sleep(BETWEEN_LOOKS).await;
+        let Some(now) = usage(pids) else { return };
+        let is_idle = now.since(&before).cpu_s < IDLE_SHARE * BETWEEN_LOOKS.as_secs_f64();
+        idle_looks = if is_idle { idle_looks + 1 } else { 0 };
+        if idle_looks == IDLE_LOOKS {
+            return;
+        }
+        before = now;
+    }
+}
+
+/// Sum of fields 14 and 15 (user and system time) of a stat line. The second field is a name in parentheses that may
+/// contain any character.
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    let rest = &stat[stat.rfind(')')? + 1..];
+    let mut fields = rest.split_ascii_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+/// Resident bytes of a process that it shares with no file and no other process.
+pub fn own_memory_bytes(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    bytes_of("RssAnon:", &status)
+}
+
+fn bytes_of(field: &str, status: &str) -> Option<u64> {
+    let line = status.lines().find(|line| line.starts_with(field))?;
+    let kib: u64 = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(kib << 10)
+}
+
+/// The processes of this machine that listen at one of `addresses`, as far as this process may inspect them.
+pub fn processes_listening_at(addresses: &[SocketAddr]) -> Vec<u32> {
+    let ports: BTreeSet<u16> = addresses.iter().map(SocketAddr::port).collect();
+    // The kernel's table is read in pieces, so an entry can be missed while connections come and go.
+    for _ in 0..LOOKS {
+        let pids = processes_listening(&ports);
+        if !pids.is_empty() {
+            return pids;
+        }
+    }
+    Vec::new()
+}
+
+fn processes_listening(ports: &BTreeSet<u16>) -> Vec<u32> {
+    let mut sockets = BTreeSet::new();
+    for file in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        sockets.extend(listening(&text, ports));
+    }
+    let Ok(processes) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let mut pids: Vec<u32> = processes
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid| has_socket(*pid, &sockets))
+        .collect();
+    pids.sort_unstable();
+    pids
+}
+
+/// Inodes of the listening sockets at `ports` in a `/proc/net/tcp` table.
+fn listening(table: &str, ports: &BTreeSet<u16>) -> Vec<u64> {
+    const LISTEN: &str = "0A";
+    let inode = |line: &str| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let port = u16::from_str_radix(fields.get(1)?.rsplit(':').next()?, 16).ok()?;
+        (*fields.get(3)? == LISTEN && ports.contains(&port))
+            .then(|| fields.get(9)?.parse().ok())
+            .flatten()
+    };
+    table.lines().skip(1).filter_map(inode).collect()
+}
+
+fn has_socket(pid: u32, sockets: &BTreeSet<u64>) -> bool {
+    let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+        return false;
+    };
+    files
+        .flatten()
+        .filter_map(|file| fs::read_link(file.path()).ok())
+        .any(|target| {
+            let name = target.to_string_lossy();
+            name.strip_prefix("socket:[")
+                .and_then(|rest| rest.strip_suffix(']')?.parse().ok())
+                .is_some_and(|inode| sockets.contains(&inode))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_found_by_where_it_listens_and_has_memory_and_time() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
+        let address = listener.local_addr().expect("is bound");
+        assert_eq!(processes_listening_at(&[address]), [std::process::id()]);
+        let used = usage(&[std::process::id()]).expect("we live");
+        assert!(used.memory_bytes > 100_000, "{used:?}");
+        drop(listener);
+        assert_eq!(processes_listening_at(&[address]), Vec::<u32>::new());
+        assert_eq!(usage(&[]), None);
+    }
+
+    #[test]
+    fn a_stat_line_is_read_past_a_strange_name() {
+        let line = "7 (a b) c) S 1 7 7 0 -1 4194560 100 0 0 0 12 34 0 0 20 0 1 0 5 0 0";
+        assert_eq!(cpu_ticks(line), Some(46));
+        assert_eq!(cpu_ticks("garbage"), None);
+    }
+}

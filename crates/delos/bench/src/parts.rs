@@ -1,0 +1,98 @@
+//! What can be measured.
+
+use crate::figure::Figure;
+use crate::plan::Plan;
+use crate::{append, apply, lease, rates, reconfigure};
+use std::path::{Path, PathBuf};
+
+/// See the module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    Figure7,
+    Figure9,
+    Figure10,
+    QuorumAppend,
+    Reconfigure,
+}
+
+impl Part {
+    pub const ALL: [Part; 5] = [
+        Part::Figure7,
+        Part::Figure9,
+        Part::Figure10,
+        Part::QuorumAppend,
+        Part::Reconfigure,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Figure7 => "figure-7",
+            Part::Figure9 => "figure-9",
+            Part::Figure10 => "figure-10",
+            Part::QuorumAppend => "quorum-append",
+            Part::Reconfigure => "reconfigure",
+        }
+    }
+
+    pub fn about(self) -> &'static str {
+        match self {
+            Part::Figure7 => {
+                "share of each engine, and of the application, in the time of applying the log"
+            }
+            Part::Figure9 => {
+                "latency of writes of 100 bytes at rising rates, with and without Batching"
+            }
+            Part::Figure10 => {
+                "latency of reads at a replica whose peers are far away, with and without Lease"
+            }
+            Part::QuorumAppend => {
+                "an append to a log on three log servers beside an fdatasync, and entries a second"
+            }
+            Part::Reconfigure => {
+                "appends while the log is reconfigured: failures, and the longest pause"
+            }
+        }
+    }
+
+    pub fn parse(name: &str) -> Option<Part> {
+        Part::ALL.into_iter().find(|part| part.name() == name)
+    }
+}
+
+/// Measures one part.
+///
+/// # Errors
+/// One line: what could not be measured, and why.
+pub async fn measure(part: Part, plan: &Plan, tell: &dyn Fn(&str)) -> Result<Figure, String> {
+    let directory = Directory::make(&plan.directory).await?;
+    let at = &directory.0;
+    match part {
+        Part::Figure7 => apply::measure(plan, at, tell).await,
+        Part::Figure9 => rates::measure(plan, at, tell).await,
+        Part::Figure10 => lease::measure(plan, at, tell).await,
+        Part::QuorumAppend => append::measure(plan, at, tell).await,
+        Part::Reconfigure => reconfigure::measure(plan, at, tell).await,
+    }
+}
+
+/// A directory that goes when this is dropped.
+struct Directory(PathBuf);
+
+impl Directory {
+    async fn make(under: &Path) -> Result<Directory, String> {
+        let path = under.join(format!(".plinth-bench-delos-{}", std::process::id()));
+        let made = plinth_runtime::disk::create_dir_all(&path).await;
+        made.map_err(|error| {
+            let path = path.display();
+            format!("{path}: {error}; name a directory that can be written to with --directory")
+        })?;
+        Ok(Directory(path))
+    }
+}
+
+impl Drop for Directory {
+    #[allow(clippy::disallowed_methods)] // outside of any task
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0); // the user may have removed it
+    }
+}
