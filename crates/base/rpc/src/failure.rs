@@ -8,7 +8,7 @@
 use crate::knobs::FAILURE_DETECTION_MS;
 use crate::{Interface, Registration, Transport, Waiters, requests};
 use plinth_core::{Error, Uid, record};
-use plinth_runtime::{Duration, probe};
+use plinth_runtime::{Boxed, Duration, probe};
 
 record! {
     /// Answered only when the role that serves it is gone.
@@ -70,42 +70,44 @@ impl std::fmt::Display for Gone {
 
 /// Returns when the role at `interface` has certainly gone, or could not be reached for `failure_detection_ms`, and
 /// says which.
-pub async fn wait_failure(transport: &Transport, interface: Interface) -> Gone {
-    let endpoint = interface.endpoint::<WaitFailure>();
-    let patience = Duration::from_millis(FAILURE_DETECTION_MS.get());
-    let _watching = transport.watch(interface.address);
-    let mut unreachable_since = None;
-    loop {
-        let asked = plinth_runtime::now();
-        match transport.call(&endpoint, WaitFailure {}).await {
-            Err(Error::broken_promise) => return Gone::Ended,
-            // The kernel of a stopped process accepts connections, but nothing answers on them.
-            Err(_) if transport.is_unreachable(&interface.address.into()) => {
-                probe!("rpc_silence_detected");
-                return Gone::Silent;
-            }
-            Ok(()) | Err(Error::request_maybe_delivered) => {
-                // The connection was up until now. The next attempt shows whether the process is dead or the
-                // connection was cut.
-                unreachable_since = None;
-                plinth_runtime::sleep(Duration::from_millis(5)).await;
-            }
-            // The role lives; its list of watchers is full.
-            Err(Error::server_request_queue_full) => {
-                unreachable_since = None;
-                plinth_runtime::sleep(patience).await;
-            }
-            Err(_) if transport.refusals(interface.address) >= REFUSALS_ENOUGH => {
-                probe!("rpc_refused_by_dead_process");
-                return Gone::Refused;
-            }
-            Err(_) => {
-                let since = *unreachable_since.get_or_insert(asked);
-                if plinth_runtime::now().saturating_since(since) >= patience {
-                    probe!("rpc_failure_detected");
+pub fn wait_failure(transport: &Transport, interface: Interface) -> Boxed<'_, Gone> {
+    Box::pin(async move {
+        let endpoint = interface.endpoint::<WaitFailure>();
+        let patience = Duration::from_millis(FAILURE_DETECTION_MS.get());
+        let _watching = transport.watch(interface.address);
+        let mut unreachable_since = None;
+        loop {
+            let asked = plinth_runtime::now();
+            match transport.call(&endpoint, WaitFailure {}).await {
+                Err(Error::broken_promise) => return Gone::Ended,
+                // The kernel of a stopped process accepts connections, but nothing answers on them.
+                Err(_) if transport.is_unreachable(&interface.address.into()) => {
+                    probe!("rpc_silence_detected");
                     return Gone::Silent;
+                }
+                Ok(()) | Err(Error::request_maybe_delivered) => {
+                    // The connection was up until now. The next attempt shows whether the process is dead or the
+                    // connection was cut.
+                    unreachable_since = None;
+                    plinth_runtime::sleep(Duration::from_millis(5)).await;
+                }
+                // The role lives; its list of watchers is full.
+                Err(Error::server_request_queue_full) => {
+                    unreachable_since = None;
+                    plinth_runtime::sleep(patience).await;
+                }
+                Err(_) if transport.refusals(interface.address) >= REFUSALS_ENOUGH => {
+                    probe!("rpc_refused_by_dead_process");
+                    return Gone::Refused;
+                }
+                Err(_) => {
+                    let since = *unreachable_since.get_or_insert(asked);
+                    if plinth_runtime::now().saturating_since(since) >= patience {
+                        probe!("rpc_failure_detected");
+                        return Gone::Silent;
+                    }
                 }
             }
         }
-    }
+    })
 }

@@ -21,7 +21,7 @@ use plinth_runtime::serve::{self, Connection};
 use plinth_runtime::sync::{
     Notify, OneshotReceiver, OneshotSender, QueueReceiver, Watch, oneshot, queue,
 };
-use plinth_runtime::{Duration, Instant, TaskGroup, net, trace, trace_warn};
+use plinth_runtime::{Boxed, Duration, Instant, TaskGroup, net, trace, trace_warn};
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt::Display;
@@ -170,18 +170,20 @@ impl Transport {
     }
 
     /// The same, if others reach it at `public`: they name that address, and it is the one of this worker.
-    pub async fn listen_as(
+    pub fn listen_as(
         address: SocketAddr,
         public: Option<SocketAddr>,
         credentials: Credentials,
-    ) -> std::io::Result<Self> {
-        let listener = net::listen_as(address, public).await?;
-        let own = public.map_or_else(|| listener.local_addr(), Ok)?;
-        let inner = Self::inner(Some(own), credentials);
-        let weak = Rc::downgrade(&inner);
-        let start = move |connection| start(&weak, connection);
-        inner.tasks.spawn("accept", serve::accept(listener, start));
-        Ok(Transport { inner })
+    ) -> Boxed<'static, std::io::Result<Self>> {
+        Box::pin(async move {
+            let listener = net::listen_as(address, public).await?;
+            let own = public.map_or_else(|| listener.local_addr(), Ok)?;
+            let inner = Self::inner(Some(own), credentials);
+            let weak = Rc::downgrade(&inner);
+            let start = move |connection| start(&weak, connection);
+            inner.tasks.spawn("accept", serve::accept(listener, start));
+            Ok(Transport { inner })
+        })
     }
 
     fn inner(address: Option<SocketAddr>, credentials: Credentials) -> Rc<Inner> {

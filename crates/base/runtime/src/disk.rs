@@ -14,7 +14,7 @@ pub use health::{Health, Trouble};
 pub use synced::Synced;
 
 use crate::real::lane::Lane;
-use crate::{Duration, real, sim};
+use crate::{Boxed, Duration, real, sim};
 use bytes::Bytes;
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -122,75 +122,79 @@ fn parent(path: &Path) -> &Path {
     parent.unwrap_or(Path::new("."))
 }
 
-pub async fn open(path: &Path, options: OpenOptions) -> io::Result<File> {
-    let health = health(parent(path));
-    let give_up_at = crate::now() + HELD_LIMIT;
-    loop {
-        let opening = async {
-            let opened = match sim::current() {
-                Some(world) => {
-                    let opened = sim::disk::Disk::of(&world).open(path, options).await;
-                    opened.map(AnyFile::Sim)
+pub fn open(path: &Path, options: OpenOptions) -> Boxed<'_, io::Result<File>> {
+    Box::pin(async move {
+        let health = health(parent(path));
+        let give_up_at = crate::now() + HELD_LIMIT;
+        loop {
+            let opening = async {
+                let opened = match sim::current() {
+                    Some(world) => {
+                        let opened = sim::disk::Disk::of(&world).open(path, options).await;
+                        opened.map(AnyFile::Sim)
+                    }
+                    None => real::disk::open(path, options).await.map(AnyFile::Real),
+                };
+                match opened {
+                    // The file is held; this is not a failure of the disk.
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+                    opened => opened.map(Some),
                 }
-                None => real::disk::open(path, options).await.map(AnyFile::Real),
             };
-            match opened {
-                // The file is held; this is not a failure of the disk.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-                opened => opened.map(Some),
+            if let Some(file) = health.watch("opening", opening).await? {
+                let lane = Rc::default();
+                return Ok(File { file, health, lane });
             }
-        };
-        if let Some(file) = health.watch("opening", opening).await? {
-            let lane = Rc::default();
-            return Ok(File { file, health, lane });
+            if crate::now() >= give_up_at {
+                let held = format!("{} is held by somebody else", path.display());
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, held));
+            }
+            crate::probe!("file_is_still_held");
+            crate::sleep(HELD_PAUSE).await;
         }
-        if crate::now() >= give_up_at {
-            let held = format!("{} is held by somebody else", path.display());
-            return Err(io::Error::new(io::ErrorKind::ResourceBusy, held));
-        }
-        crate::probe!("file_is_still_held");
-        crate::sleep(HELD_PAUSE).await;
-    }
+    })
 }
 
 impl File {
     /// Fewer than `len` bytes come back only at the end of the file.
-    pub async fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
-        on_file!(self, "read", f => f.read_at(offset, len))
+    pub fn read_at(&self, offset: u64, len: usize) -> Boxed<'_, io::Result<Bytes>> {
+        Box::pin(async move { on_file!(self, "read", f => f.read_at(offset, len)) })
     }
 
-    pub async fn write_at(&self, offset: u64, data: Bytes) -> io::Result<()> {
-        on_file!(self, "write", f => f.write_at(offset, data))
+    pub fn write_at(&self, offset: u64, data: Bytes) -> Boxed<'_, io::Result<()>> {
+        Box::pin(async move { on_file!(self, "write", f => f.write_at(offset, data)) })
     }
 
     /// Writes the slices one after the other, from `offset` on.
-    pub async fn write_vectored_at(&self, offset: u64, data: Vec<Bytes>) -> io::Result<()> {
-        on_file!(self, "write", f => f.write_vectored_at(offset, data))
+    pub fn write_vectored_at(&self, offset: u64, data: Vec<Bytes>) -> Boxed<'_, io::Result<()>> {
+        Box::pin(async move { on_file!(self, "write", f => f.write_vectored_at(offset, data)) })
     }
 
     /// Write and sync in one call to the pool: the fastest durable append.
-    pub async fn write_and_sync(&self, offset: u64, data: Vec<Bytes>) -> io::Result<Synced> {
-        Synced::by(on_file!(self, "write with a sync", f => f.write_and_sync(offset, data)))
+    pub fn write_and_sync(&self, offset: u64, data: Vec<Bytes>) -> Boxed<'_, io::Result<Synced>> {
+        Box::pin(async move {
+            Synced::by(on_file!(self, "write with a sync", f => f.write_and_sync(offset, data)))
+        })
     }
 
     /// Makes every write that has returned durable, and the file's length with it.
-    pub async fn sync(&self) -> io::Result<Synced> {
-        Synced::by(on_file!(self, "sync", f => f.sync()))
+    pub fn sync(&self) -> Boxed<'_, io::Result<Synced>> {
+        Box::pin(async move { Synced::by(on_file!(self, "sync", f => f.sync())) })
     }
 
     /// Sets the length: cuts the end off, or appends zeros.
-    pub async fn truncate(&self, len: u64) -> io::Result<()> {
-        on_file!(self, "truncation", f => f.truncate(len))
+    pub fn truncate(&self, len: u64) -> Boxed<'_, io::Result<()>> {
+        Box::pin(async move { on_file!(self, "truncation", f => f.truncate(len)) })
     }
 
-    pub async fn size(&self) -> io::Result<u64> {
-        on_file!(self, "look at a file", f => f.size())
+    pub fn size(&self) -> Boxed<'_, io::Result<u64>> {
+        Box::pin(async move { on_file!(self, "look at a file", f => f.size()) })
     }
 
     /// Makes the file at least `len` long with zeros that take up their space on the disk: an overwrite of
     /// them cannot fail for want of room, and its sync changes no metadata.
-    pub async fn allocate(&self, len: u64) -> io::Result<()> {
-        on_file!(self, "allocation", f => f.allocate(len))
+    pub fn allocate(&self, len: u64) -> Boxed<'_, io::Result<()>> {
+        Box::pin(async move { on_file!(self, "allocation", f => f.allocate(len)) })
     }
 
     /// The same file, for code that runs inside `offload`.
@@ -319,36 +323,38 @@ impl RealDisk {
 }
 
 /// Renames a file. Atomically replaces `to` if it exists.
-pub async fn rename(from: &Path, to: &Path) -> io::Result<()> {
-    on_disk!(to, "rename", disk => disk.rename(from, to))
+pub fn rename<'a>(from: &'a Path, to: &'a Path) -> Boxed<'a, io::Result<()>> {
+    Box::pin(async move { on_disk!(to, "rename", disk => disk.rename(from, to)) })
 }
 
-pub async fn remove(path: &Path) -> io::Result<()> {
-    on_disk!(path, "removal", disk => disk.remove(path))
+pub fn remove(path: &Path) -> Boxed<'_, io::Result<()>> {
+    Box::pin(async move { on_disk!(path, "removal", disk => disk.remove(path)) })
 }
 
 /// Makes the names in a directory durable.
-pub async fn sync_dir(dir: &Path) -> io::Result<Synced> {
-    Synced::by(on_disk!(in dir, "sync", disk => disk.sync_dir(dir)))
+pub fn sync_dir(dir: &Path) -> Boxed<'_, io::Result<Synced>> {
+    Box::pin(async move { Synced::by(on_disk!(in dir, "sync", disk => disk.sync_dir(dir))) })
 }
 
-pub async fn create_dir_all(dir: &Path) -> io::Result<()> {
-    on_disk!(in dir, "making of a directory", disk => disk.create_dir_all(dir))
+pub fn create_dir_all(dir: &Path) -> Boxed<'_, io::Result<()>> {
+    Box::pin(
+        async move { on_disk!(in dir, "making of a directory", disk => disk.create_dir_all(dir)) },
+    )
 }
 
 /// Whether there is a file or directory. Who takes a disk that cannot be read for an empty one loses what is on it.
-pub async fn exists(path: &Path) -> io::Result<bool> {
-    on_disk!(path, "look at a file", disk => disk.exists(path))
+pub fn exists(path: &Path) -> Boxed<'_, io::Result<bool>> {
+    Box::pin(async move { on_disk!(path, "look at a file", disk => disk.exists(path)) })
 }
 
 /// Who may read, write and execute a file: the bits of `chmod`. In a simulation only the owner may.
-pub async fn mode(path: &Path) -> io::Result<u32> {
-    on_disk!(path, "look at a file", disk => disk.mode(path))
+pub fn mode(path: &Path) -> Boxed<'_, io::Result<u32>> {
+    Box::pin(async move { on_disk!(path, "look at a file", disk => disk.mode(path)) })
 }
 
 /// The names in a directory, sorted.
-pub async fn list_dir(dir: &Path) -> io::Result<Vec<String>> {
-    on_disk!(in dir, "look at a directory", disk => disk.list_dir(dir))
+pub fn list_dir(dir: &Path) -> Boxed<'_, io::Result<Vec<String>>> {
+    Box::pin(async move { on_disk!(in dir, "look at a directory", disk => disk.list_dir(dir)) })
 }
 
 /// Size and free space, in bytes, of the disk that holds a directory.
@@ -359,42 +365,52 @@ pub struct Space {
     pub free: u64,
 }
 
-pub async fn space(dir: &Path) -> io::Result<Space> {
-    on_disk!(in dir, "look at the space", disk => disk.space(dir))
+pub fn space(dir: &Path) -> Boxed<'_, io::Result<Space>> {
+    Box::pin(async move { on_disk!(in dir, "look at the space", disk => disk.space(dir)) })
 }
 
 /// Drops a file's pages from the system's cache, so that the file is read from the disk again. After a failed write
 /// the two may differ: systems keep the data that they could not write, and treat it as written.
-pub async fn forget_cached(path: &Path) -> io::Result<()> {
-    on_disk!(path, "look at a file", disk => disk.forget_cached(path))
+pub fn forget_cached(path: &Path) -> Boxed<'_, io::Result<()>> {
+    Box::pin(async move { on_disk!(path, "look at a file", disk => disk.forget_cached(path)) })
 }
 
 /// Reads a whole file. For small files: only the file itself limits the size. The file need not be writable.
-pub async fn read_file(path: &Path) -> io::Result<Bytes> {
-    let options = OpenOptions {
-        read_only: true,
-        ..OpenOptions::default()
-    };
-    let file = open(path, options).await?;
-    let len = file.size().await?;
-    let len = usize::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
-    file.read_at(0, len).await
+pub fn read_file(path: &Path) -> Boxed<'_, io::Result<Bytes>> {
+    Box::pin(async move {
+        let options = OpenOptions {
+            read_only: true,
+            ..OpenOptions::default()
+        };
+        let file = open(path, options).await?;
+        let len = file.size().await?;
+        let len = usize::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+        file.read_at(0, len).await
+    })
 }
 
 /// Replaces a small file so that, after any failure, either the old or the new content is there in full.
-pub async fn write_file_durably(path: &Path, data: Bytes) -> io::Result<Synced> {
-    write_file_durably_by(path, data, "tmp").await
+pub fn write_file_durably(path: &Path, data: Bytes) -> Boxed<'_, io::Result<Synced>> {
+    Box::pin(async move { write_file_durably_by(path, data, "tmp").await })
 }
 
 /// As [`write_file_durably`], with this ending for the temporary file. Processes that share a file need different
 /// endings.
-pub async fn write_file_durably_by(path: &Path, data: Bytes, ending: &str) -> io::Result<Synced> {
-    replace_durably(path, data, ending, false).await
+pub fn write_file_durably_by<'a>(
+    path: &'a Path,
+    data: Bytes,
+    ending: &'a str,
+) -> Boxed<'a, io::Result<Synced>> {
+    Box::pin(async move { replace_durably(path, data, ending, false).await })
 }
 
 /// As [`write_file_durably_by`]. Only the owner may read and write the file.
-pub async fn write_private_durably(path: &Path, data: Bytes, ending: &str) -> io::Result<Synced> {
-    replace_durably(path, data, ending, true).await
+pub fn write_private_durably<'a>(
+    path: &'a Path,
+    data: Bytes,
+    ending: &'a str,
+) -> Boxed<'a, io::Result<Synced>> {
+    Box::pin(async move { replace_durably(path, data, ending, true).await })
 }
 
 async fn replace_durably(
@@ -442,9 +458,11 @@ enum AnyDirLock {
 pub struct DirLock(#[allow(dead_code)] AnyDirLock);
 
 /// Locks a directory. Fails with `WouldBlock` if another process holds it.
-pub async fn lock_dir(dir: &Path) -> io::Result<DirLock> {
-    Ok(DirLock(match sim::current() {
-        Some(world) => AnyDirLock::Sim(sim::disk::Disk::of(&world).lock_dir(dir).await?),
-        None => AnyDirLock::Real(real::disk::lock_dir(dir).await?),
-    }))
+pub fn lock_dir(dir: &Path) -> Boxed<'_, io::Result<DirLock>> {
+    Box::pin(async move {
+        Ok(DirLock(match sim::current() {
+            Some(world) => AnyDirLock::Sim(sim::disk::Disk::of(&world).lock_dir(dir).await?),
+            None => AnyDirLock::Real(real::disk::lock_dir(dir).await?),
+        }))
+    })
 }

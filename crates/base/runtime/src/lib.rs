@@ -36,7 +36,7 @@ mod time;
 pub mod trace;
 
 pub use pace::Pace;
-pub use task::{Either, Task, TaskGroup, join_all, offload, race, spawn, yield_now};
+pub use task::{Boxed, Either, Task, TaskGroup, join_all, offload, race, spawn, yield_now};
 pub use time::{
     Duration, HOST_CLOCK_ERROR_NS, Instant, Sleep, beat_after, give_processor, host_clock_origin,
     now, second_clock, sleep, sleep_until, spin, timeout, unix_time_ms,

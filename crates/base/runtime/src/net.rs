@@ -9,7 +9,7 @@ mod tests;
 
 pub use layer::{Layer, layered};
 
-use crate::{Duration, real, sim};
+use crate::{Boxed, Duration, real, sim};
 use bytes::{Bytes, BytesMut};
 use layer::{ReadLayer, WriteLayer};
 use std::io;
@@ -45,16 +45,21 @@ pub struct Writer {
 }
 
 /// Listens at `address`. Port 0 takes any free port; see [`Listener::local_addr`].
-pub async fn listen(address: SocketAddr) -> io::Result<Listener> {
-    listen_as(address, None).await
+pub fn listen(address: SocketAddr) -> Boxed<'static, io::Result<Listener>> {
+    Box::pin(async move { listen_as(address, None).await })
 }
 
 /// The same, if others reach it at `public`.
-pub async fn listen_as(address: SocketAddr, public: Option<SocketAddr>) -> io::Result<Listener> {
-    Ok(Listener(match sim::current() {
-        Some(world) => AnyListener::Sim(world.listen(address).await?),
-        None => AnyListener::Real(real::net::listen(address, public).await?),
-    }))
+pub fn listen_as(
+    address: SocketAddr,
+    public: Option<SocketAddr>,
+) -> Boxed<'static, io::Result<Listener>> {
+    Box::pin(async move {
+        Ok(Listener(match sim::current() {
+            Some(world) => AnyListener::Sim(world.listen(address).await?),
+            None => AnyListener::Real(real::net::listen(address, public).await?),
+        }))
+    })
 }
 
 /// Number of connections that a listener should keep: the system's limit for this process, less what the process needs
@@ -75,35 +80,41 @@ pub fn open_files() -> Option<(u64, u64)> {
     }
 }
 
-pub async fn connect(address: SocketAddr) -> io::Result<(Reader, Writer)> {
-    Ok(match sim::current() {
-        Some(world) => sim_halves(world.connect(address).await?),
-        None => real_halves(real::net::connect(address).await?),
+pub fn connect(address: SocketAddr) -> Boxed<'static, io::Result<(Reader, Writer)>> {
+    Box::pin(async move {
+        Ok(match sim::current() {
+            Some(world) => sim_halves(world.connect(address).await?),
+            None => real_halves(real::net::connect(address).await?),
+        })
     })
 }
 
 /// The addresses that the host's name has at present, in a fixed order: those of IPv4 first. Fails if it has none.
-pub async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    let mut found = match sim::current() {
-        Some(world) => world.resolve(host, port).await?,
-        None => real::net::resolve(host, port).await?,
-    };
-    found.sort_unstable();
-    found.dedup();
-    match found.is_empty() {
-        true => Err(io::ErrorKind::NotFound.into()),
-        false => Ok(found),
-    }
+pub fn resolve(host: &str, port: u16) -> Boxed<'_, io::Result<Vec<SocketAddr>>> {
+    Box::pin(async move {
+        let mut found = match sim::current() {
+            Some(world) => world.resolve(host, port).await?,
+            None => real::net::resolve(host, port).await?,
+        };
+        found.sort_unstable();
+        found.dedup();
+        match found.is_empty() {
+            true => Err(io::ErrorKind::NotFound.into()),
+            false => Ok(found),
+        }
+    })
 }
 
 /// Asks the process that listens at `address`, past its event loop, how long the current turn of the loop, or one that
 /// has just ended, has taken. Zero if none was long. `None` if the question fails; without an answer, the future never
 /// ends.
-pub async fn pulse(address: SocketAddr) -> Option<Duration> {
-    match sim::current() {
-        Some(world) => world.pulse(address).await,
-        None => real::pulse::pulse(address).await.ok(),
-    }
+pub fn pulse(address: SocketAddr) -> Boxed<'static, Option<Duration>> {
+    Box::pin(async move {
+        match sim::current() {
+            Some(world) => world.pulse(address).await,
+            None => real::pulse::pulse(address).await.ok(),
+        }
+    })
 }
 
 fn real_halves((reader, writer): (real::net::Reader, real::net::Writer)) -> (Reader, Writer) {
@@ -124,18 +135,20 @@ fn bare(reader: AnyReader, writer: AnyWriter) -> (Reader, Writer) {
 
 impl Listener {
     /// The next connection, with the address of the peer.
-    pub async fn accept(&mut self) -> io::Result<(Reader, Writer, SocketAddr)> {
-        let (halves, peer) = match &mut self.0 {
-            AnyListener::Real(l) => {
-                let (reader, writer, peer) = l.accept().await?;
-                (real_halves((reader, writer)), peer)
-            }
-            AnyListener::Sim(l) => {
-                let (reader, writer, peer) = l.accept().await?;
-                (sim_halves((reader, writer)), peer)
-            }
-        };
-        Ok((halves.0, halves.1, peer))
+    pub fn accept(&mut self) -> Boxed<'_, io::Result<(Reader, Writer, SocketAddr)>> {
+        Box::pin(async move {
+            let (halves, peer) = match &mut self.0 {
+                AnyListener::Real(l) => {
+                    let (reader, writer, peer) = l.accept().await?;
+                    (real_halves((reader, writer)), peer)
+                }
+                AnyListener::Sim(l) => {
+                    let (reader, writer, peer) = l.accept().await?;
+                    (sim_halves((reader, writer)), peer)
+                }
+            };
+            Ok((halves.0, halves.1, peer))
+        })
     }
 
     pub fn local_addr(&self) -> io::Result<SocketAddr> {

@@ -10,7 +10,7 @@ use plinth_identity::Side;
 use plinth_identity::rules::Rules;
 use plinth_runtime::net::{Layer, layered};
 use plinth_runtime::serve::Connection;
-use plinth_runtime::{Duration, probe, timeout};
+use plinth_runtime::{Boxed, Duration, probe, timeout};
 use rustls::pki_types::CertificateDer;
 use rustls::server::{NoServerSessionStorage, UnbufferedServerConnection};
 use rustls::sign::SingleCertAndKey;
@@ -205,12 +205,14 @@ impl Guests {
     }
 
     /// Looks at the files again and again, and takes them when they have changed. `known`: what was read before.
-    pub async fn follow(&self, settings: &Settings, known: Material) -> Infallible {
-        let exchange = |material: &Material| {
-            self.exchange(material)?;
-            Ok(self.ready.borrow().shown.clone())
-        };
-        settings.follow(known, exchange).await
+    pub fn follow<'a>(&'a self, settings: &'a Settings, known: Material) -> Boxed<'a, Infallible> {
+        Box::pin(async move {
+            let exchange = |material: &Material| {
+                self.exchange(material)?;
+                Ok(self.ready.borrow().shown.clone())
+            };
+            settings.follow(known, exchange).await
+        })
     }
 
     /// Begins the handshake of a connection that a guest has opened.

@@ -39,6 +39,7 @@ pub use signers::overlap;
 
 use judge::Judge;
 use plinth_identity::{Side, Verdict};
+use plinth_runtime::Boxed;
 use plinth_runtime::Duration;
 use plinth_runtime::net::Layer;
 use rustls::client::{Resumption, UnbufferedClientConnection};
@@ -118,12 +119,14 @@ impl Certificates {
 
     /// Looks at the files again and again, and takes them when they have changed. Files that are wrong or gone change
     /// nothing. `known`: what was read before.
-    pub async fn follow(&self, settings: &Settings, known: Material) -> Infallible {
-        let exchange = |material: &Material| {
-            self.exchange(material)?;
-            Ok(self.ready.borrow().shown.clone())
-        };
-        settings.follow(known, exchange).await
+    pub fn follow<'a>(&'a self, settings: &'a Settings, known: Material) -> Boxed<'a, Infallible> {
+        Box::pin(async move {
+            let exchange = |material: &Material| {
+                self.exchange(material)?;
+                Ok(self.ready.borrow().shown.clone())
+            };
+            settings.follow(known, exchange).await
+        })
     }
 }
 

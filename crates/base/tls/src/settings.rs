@@ -2,7 +2,7 @@
 
 use crate::{Certificates, Material, Part, Policy};
 use bytes::Bytes;
-use plinth_runtime::{Duration, disk, sleep, trace, trace_warn};
+use plinth_runtime::{Boxed, Duration, disk, sleep, trace, trace_warn};
 use std::convert::Infallible;
 use std::fmt::Display;
 use std::io;
@@ -111,10 +111,12 @@ impl Settings {
     }
 
     /// Reads the files. The error is a line for the user.
-    pub async fn read(&self) -> Result<Material, String> {
-        let [certificate, key, ca] = self.sources()?;
-        let parts = [read(certificate).await?, read(key).await?, read(ca).await?];
-        Ok(self.material(parts))
+    pub fn read(&self) -> Boxed<'_, Result<Material, String>> {
+        Box::pin(async move {
+            let [certificate, key, ca] = self.sources()?;
+            let parts = [read(certificate).await?, read(key).await?, read(ca).await?];
+            Ok(self.material(parts))
+        })
     }
 
     /// The same for who has no event loop: `file` reads the mode and the content of a file.
@@ -132,13 +134,15 @@ impl Settings {
 
     /// Reads the files and parses what the user says; `None` if this process has no certificate. The error is a line
     /// for the user. The material is for [`Certificates::follow`].
-    pub async fn load(&self) -> Result<Option<(Certificates, Material)>, String> {
-        if self.is_empty() {
-            return Ok(None);
-        }
-        let (policy, material) = (self.policy()?, self.read().await?);
-        let certificates = Certificates::new(&material, policy)?;
-        Ok(Some((certificates, material)))
+    pub fn load(&self) -> Boxed<'_, Result<Option<(Certificates, Material)>, String>> {
+        Box::pin(async move {
+            if self.is_empty() {
+                return Ok(None);
+            }
+            let (policy, material) = (self.policy()?, self.read().await?);
+            let certificates = Certificates::new(&material, policy)?;
+            Ok(Some((certificates, material)))
+        })
     }
 
     /// Looks at the files again and again, and gives those that have changed to `exchange`, which takes them and names

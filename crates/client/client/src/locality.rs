@@ -13,6 +13,7 @@ use bytes::Bytes;
 use plinth_core::codec::Codec;
 use plinth_core::system_keys::{self, ShardRecord, StorageServerRecord};
 use plinth_core::{Error, Key, KeySelector, Result};
+use plinth_runtime::Boxed;
 use std::future::Future;
 use std::net::SocketAddr;
 
@@ -59,17 +60,23 @@ impl Transaction {
 
 impl Database {
     /// Keys of `[begin, end)` at which a shard begins.
-    pub async fn get_boundary_keys(&self, begin: &[u8], end: &[u8]) -> Result<Vec<Key>> {
-        let at =
-            |key: &[u8]| KeySelector::first_greater_or_equal(system_keys::key_servers_key(key));
-        let rows = self.run(async |transaction| {
-            transaction.set_option(TransactionOption::ReadSystemKeys)?;
-            transaction
-                .get_range_all(at(begin), at(end), RangeOptions::default(), true)
-                .await
-        });
-        let boundary = |(key, _): (Key, Bytes)| key.slice(system_keys::KEY_SERVERS.len()..);
-        Ok(rows.await?.into_iter().map(boundary).collect())
+    pub fn get_boundary_keys<'a>(
+        &'a self,
+        begin: &'a [u8],
+        end: &'a [u8],
+    ) -> Boxed<'a, Result<Vec<Key>>> {
+        Box::pin(async move {
+            let at =
+                |key: &[u8]| KeySelector::first_greater_or_equal(system_keys::key_servers_key(key));
+            let rows = self.run(async |transaction| {
+                transaction.set_option(TransactionOption::ReadSystemKeys)?;
+                transaction
+                    .get_range_all(at(begin), at(end), RangeOptions::default(), true)
+                    .await
+            });
+            let boundary = |(key, _): (Key, Bytes)| key.slice(system_keys::KEY_SERVERS.len()..);
+            Ok(rows.await?.into_iter().map(boundary).collect())
+        })
     }
 }
 

@@ -17,15 +17,13 @@ use plinth_client::{Database, RangeOptions, Transaction};
 use plinth_core::{Error, Key, KeySelector, Result, Value};
 use plinth_runtime::{Duration, Instant, random, trace_warn};
 use std::cell::RefCell;
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
 
 /// What the registration of an application needs from this crate's dependencies; not for direct use.
 #[doc(hidden)]
 pub use linkme;
 
-pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+pub use plinth_runtime::Boxed;
 /// Verdict of an oracle; the error names the broken promise.
 pub type Verdict = std::result::Result<(), String>;
 

@@ -3,6 +3,7 @@
 use crate::figure::Figure;
 use crate::plan::Plan;
 use crate::{append, apply, lease, rates, reconfigure};
+use plinth_runtime::Boxed;
 use std::path::{Path, PathBuf};
 
 /// See the module.
@@ -63,16 +64,22 @@ impl Part {
 ///
 /// # Errors
 /// One line: what could not be measured, and why.
-pub async fn measure(part: Part, plan: &Plan, tell: &dyn Fn(&str)) -> Result<Figure, String> {
-    let directory = Directory::make(&plan.directory).await?;
-    let at = &directory.0;
-    match part {
-        Part::Figure7 => apply::measure(plan, at, tell).await,
-        Part::Figure9 => rates::measure(plan, at, tell).await,
-        Part::Figure10 => lease::measure(plan, at, tell).await,
-        Part::QuorumAppend => append::measure(plan, at, tell).await,
-        Part::Reconfigure => reconfigure::measure(plan, at, tell).await,
-    }
+pub fn measure<'a>(
+    part: Part,
+    plan: &'a Plan,
+    tell: &'a dyn Fn(&str),
+) -> Boxed<'a, Result<Figure, String>> {
+    Box::pin(async move {
+        let directory = Directory::make(&plan.directory).await?;
+        let at = &directory.0;
+        match part {
+            Part::Figure7 => apply::measure(plan, at, tell).await,
+            Part::Figure9 => rates::measure(plan, at, tell).await,
+            Part::Figure10 => lease::measure(plan, at, tell).await,
+            Part::QuorumAppend => append::measure(plan, at, tell).await,
+            Part::Reconfigure => reconfigure::measure(plan, at, tell).await,
+        }
+    })
 }
 
 /// A directory that goes when this is dropped.

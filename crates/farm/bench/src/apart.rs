@@ -16,7 +16,7 @@ use crate::scans::{Done, Plan, Rounds, Side};
 use plinth_farm_memory::Pointer;
 use plinth_farm_structures::btree::{BTree, Cache};
 use plinth_farm_tpcc::load;
-use plinth_runtime::{Duration, join_all, now};
+use plinth_runtime::{Boxed, Duration, join_all, now};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -55,12 +55,18 @@ pub struct Scanner {
 
 impl Scanner {
     /// Errors are a line for the user.
-    pub async fn start(directory: &Path, plan: &Plan, mode: Mode) -> Result<Scanner, String> {
-        let cluster = Cluster::start_part(directory, &machines(plan), mode, 1..2).await?;
-        Ok(Scanner {
-            plan: plan.clone(),
-            cluster: Some(cluster),
-            side: None,
+    pub fn start<'a>(
+        directory: &'a Path,
+        plan: &'a Plan,
+        mode: Mode,
+    ) -> Boxed<'a, Result<Scanner, String>> {
+        Box::pin(async move {
+            let cluster = Cluster::start_part(directory, &machines(plan), mode, 1..2).await?;
+            Ok(Scanner {
+                plan: plan.clone(),
+                cluster: Some(cluster),
+                side: None,
+            })
         })
     }
 
@@ -123,39 +129,41 @@ fn done_of(answer: &str) -> Option<Done> {
 
 /// The same as [`scans::run`](crate::scans::run), one mode after the other, with scans of another process. Errors are
 /// a line for the user.
-pub async fn run(
-    plan: &Plan,
-    other: &mut impl Other,
-    tell: &dyn Fn(&str),
-) -> Result<Report, String> {
-    machines(plan).check_at(&plan.place).await?;
-    let mut settings = plan.settings();
-    settings["apart"] = json!(true);
-    let mut report = Report::new("scans", settings);
-    for mode in &plan.modes {
-        let files = Files::new(&plan.place).await?;
-        other.start(&files.0, *mode)?;
-        let cluster = Cluster::start_part(&files.0, &machines(plan), *mode, 0..1).await?;
-        tell(&format!("loading {} rows: {}", plan.rows, mode.name()));
-        let mut side = Side::load_on(cluster, plan).await?;
-        other.say(&format!("open {}", side.tree.root().bits()))?;
-        other.hear().await?;
-        // Both have the other's memory: it needs no name.
-        drop(files);
-        let mut rounds = Rounds::default();
-        for round in 1..=plan.rounds {
-            tell(&format!("round {round} of {}", plan.rounds));
-            let alone = side.round(plan, false).await?;
-            other.say(&format!("scan {}", plan.duration.as_secs_f64()))?;
-            let mut beside = side.round(plan, false).await?;
-            let answer = other.hear().await?;
-            let scans = done_of(&answer).ok_or_else(|| format!("no answer: {answer}"))?;
-            beside.merge(scans);
-            rounds.add(alone, beside);
+pub fn run<'a>(
+    plan: &'a Plan,
+    other: &'a mut impl Other,
+    tell: &'a dyn Fn(&str),
+) -> Boxed<'a, Result<Report, String>> {
+    Box::pin(async move {
+        machines(plan).check_at(&plan.place).await?;
+        let mut settings = plan.settings();
+        settings["apart"] = json!(true);
+        let mut report = Report::new("scans", settings);
+        for mode in &plan.modes {
+            let files = Files::new(&plan.place).await?;
+            other.start(&files.0, *mode)?;
+            let cluster = Cluster::start_part(&files.0, &machines(plan), *mode, 0..1).await?;
+            tell(&format!("loading {} rows: {}", plan.rows, mode.name()));
+            let mut side = Side::load_on(cluster, plan).await?;
+            other.say(&format!("open {}", side.tree.root().bits()))?;
+            other.hear().await?;
+            // Both have the other's memory: it needs no name.
+            drop(files);
+            let mut rounds = Rounds::default();
+            for round in 1..=plan.rounds {
+                tell(&format!("round {round} of {}", plan.rounds));
+                let alone = side.round(plan, false).await?;
+                other.say(&format!("scan {}", plan.duration.as_secs_f64()))?;
+                let mut beside = side.round(plan, false).await?;
+                let answer = other.hear().await?;
+                let scans = done_of(&answer).ok_or_else(|| format!("no answer: {answer}"))?;
+                beside.merge(scans);
+                rounds.add(alone, beside);
+            }
+            other.end();
+            tell("checking the rows");
+            rounds.report(plan, &side, &mut report).await;
         }
-        other.end();
-        tell("checking the rows");
-        rounds.report(plan, &side, &mut report).await;
-    }
-    Ok(report)
+        Ok(report)
+    })
 }

@@ -7,7 +7,7 @@ use plinth_farm_engine::{Engine, Options, Replicas, Settings, View};
 use plinth_farm_fabric::{Fabric, Layout, Local, Machine, Shared};
 use plinth_farm_memory::{Abort, Objects, Pointer, Sizes};
 use plinth_farm_structures::Result as StructureResult;
-use plinth_runtime::{Duration, TaskGroup, disk, now, sleep};
+use plinth_runtime::{Boxed, Duration, TaskGroup, disk, now, sleep};
 use std::cell::Cell;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -140,13 +140,19 @@ impl Machines {
 
 impl Cluster {
     /// Starts the machines, with memory in `place`, without data. Errors are a line for the user.
-    pub async fn start(place: &Place, machines: &Machines, mode: Mode) -> Result<Cluster, String> {
-        let files = Files::new(place).await?;
-        let all = 0..machines.machines;
-        let cluster = Cluster::start_part(&files.0, machines, mode, all).await;
-        // Mapped memory needs no name, and whatever ends this process leaves nothing behind.
-        drop(files);
-        cluster
+    pub fn start<'a>(
+        place: &'a Place,
+        machines: &'a Machines,
+        mode: Mode,
+    ) -> Boxed<'a, Result<Cluster, String>> {
+        Box::pin(async move {
+            let files = Files::new(place).await?;
+            let all = 0..machines.machines;
+            let cluster = Cluster::start_part(&files.0, machines, mode, all).await;
+            // Mapped memory needs no name, and whatever ends this process leaves nothing behind.
+            drop(files);
+            cluster
+        })
     }
 
     /// Starts some of the machines, whose memory lies in the directory. The others are started by other processes

@@ -10,7 +10,7 @@ use plinth_farm_engine::Policy;
 use plinth_farm_memory::Abort;
 use plinth_farm_structures::Error;
 use plinth_runtime::random::Generator;
-use plinth_runtime::{Duration, Instant, join_all, now, sleep, yield_now};
+use plinth_runtime::{Boxed, Duration, Instant, join_all, now, sleep, yield_now};
 use serde_json::json;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -188,36 +188,38 @@ fn note(report: &mut Report, side: &Side, length: u64, (done, spent): (Done, Spe
 
 /// Loads the rows for each mode, runs each length on all of them by turns, and checks the scans, and the rows in the
 /// end. Errors are a line for the user.
-pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Result<Report, String> {
-    let scans = &plan.scans;
-    let may_be = |length: &u64| {
-        (*length == 1 || length.is_multiple_of(2)) && (1..=scans.rows).contains(length)
-    };
-    if !scans.rows.is_multiple_of(2) || !plan.lengths.iter().all(may_be) {
-        return Err(
+pub fn run<'a>(plan: &'a Plan, tell: &'a dyn Fn(&str)) -> Boxed<'a, Result<Report, String>> {
+    Box::pin(async move {
+        let scans = &plan.scans;
+        let may_be = |length: &u64| {
+            (*length == 1 || length.is_multiple_of(2)) && (1..=scans.rows).contains(length)
+        };
+        if !scans.rows.is_multiple_of(2) || !plan.lengths.iter().all(may_be) {
+            return Err(
             "rows come in pairs: a scan has 1 key or an even number, at most all of an even number"
                 .into(),
         );
-    }
-    Machines::one(scans.region_mib, scans.old_mib)
-        .check_at(&scans.place)
-        .await?;
-    let mut report = Report::new("lengths", scans.settings());
-    let mut sides = Vec::new();
-    for mode in &scans.modes {
-        tell(&format!("loading {} rows: {}", scans.rows, mode.name()));
-        sides.push(Side::load(scans, *mode).await?);
-    }
-    for length in &plan.lengths {
-        tell(&format!("scans of {length} keys"));
-        for side in &sides {
-            let measured = measure(side, scans, *length).await?;
-            note(&mut report, side, *length, measured);
         }
-    }
-    tell("checking the rows");
-    for side in &sides {
-        report.add_broken(side.cluster.mode.name(), side.verify(scans).await);
-    }
-    Ok(report)
+        Machines::one(scans.region_mib, scans.old_mib)
+            .check_at(&scans.place)
+            .await?;
+        let mut report = Report::new("lengths", scans.settings());
+        let mut sides = Vec::new();
+        for mode in &scans.modes {
+            tell(&format!("loading {} rows: {}", scans.rows, mode.name()));
+            sides.push(Side::load(scans, *mode).await?);
+        }
+        for length in &plan.lengths {
+            tell(&format!("scans of {length} keys"));
+            for side in &sides {
+                let measured = measure(side, scans, *length).await?;
+                note(&mut report, side, *length, measured);
+            }
+        }
+        tell("checking the rows");
+        for side in &sides {
+            report.add_broken(side.cluster.mode.name(), side.verify(scans).await);
+        }
+        Ok(report)
+    })
 }

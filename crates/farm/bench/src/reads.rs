@@ -12,7 +12,7 @@ use plinth_farm_memory::{Abort, Objects as _, Pointer};
 use plinth_farm_structures::{Result as StructureResult, kv};
 use plinth_farm_tpcc::load;
 use plinth_runtime::random::Generator;
-use plinth_runtime::{Duration, join_all, now, yield_now};
+use plinth_runtime::{Boxed, Duration, join_all, now, yield_now};
 use serde_json::json;
 use std::ops::Range;
 
@@ -283,31 +283,33 @@ fn new_report(workload: &'static str, plan: &Plan) -> Report {
 }
 
 /// Makes the objects, reads them in each way, and checks them. Errors are a line for the user.
-pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Result<Report, String> {
-    plan.machines().check_at(&plan.place).await?;
-    let mut report = new_report("reads", plan);
-    tell(&format!("making {} objects", plan.objects));
-    let loaded = Loaded::make(plan).await?;
-    let Loaded { cluster, objects } = &loaded;
-    let own = [
-        "own memory, one a transaction",
-        "own memory, one a transaction, not strict",
-        "own memory, many a transaction",
-    ];
-    let other = [
-        "shared memory, one a transaction",
-        "shared memory, one a transaction, not strict",
-        "shared memory, many a transaction",
-    ];
-    for (engine, names) in cluster.engines.iter().zip([own, other]) {
-        let hows = hows(plan, names);
-        let measured = objects.measure_all(engine, plan, hows, &mut report, tell);
-        if !measured.await? {
-            break;
+pub fn run<'a>(plan: &'a Plan, tell: &'a dyn Fn(&str)) -> Boxed<'a, Result<Report, String>> {
+    Box::pin(async move {
+        plan.machines().check_at(&plan.place).await?;
+        let mut report = new_report("reads", plan);
+        tell(&format!("making {} objects", plan.objects));
+        let loaded = Loaded::make(plan).await?;
+        let Loaded { cluster, objects } = &loaded;
+        let own = [
+            "own memory, one a transaction",
+            "own memory, one a transaction, not strict",
+            "own memory, many a transaction",
+        ];
+        let other = [
+            "shared memory, one a transaction",
+            "shared memory, one a transaction, not strict",
+            "shared memory, many a transaction",
+        ];
+        for (engine, names) in cluster.engines.iter().zip([own, other]) {
+            let hows = hows(plan, names);
+            let measured = objects.measure_all(engine, plan, hows, &mut report, tell);
+            if !measured.await? {
+                break;
+            }
         }
-    }
-    report.add_broken("reads", loaded.verify(plan).await);
-    Ok(report)
+        report.add_broken("reads", loaded.verify(plan).await);
+        Ok(report)
+    })
 }
 
 /// The same from the machine of `engine`, in whose process there are no regions: the objects lie in another one's

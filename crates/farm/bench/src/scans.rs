@@ -14,7 +14,7 @@ use plinth_farm_structures::btree::{BTree, Settings};
 use plinth_farm_structures::kv::Engine;
 use plinth_farm_structures::{Error, Result as StructureResult};
 use plinth_runtime::random::Generator;
-use plinth_runtime::{Duration, Instant, join_all, now, sleep, yield_now};
+use plinth_runtime::{Boxed, Duration, Instant, join_all, now, sleep, yield_now};
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::ops::Range;
@@ -118,14 +118,16 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    pub async fn load(plan: &Plan, mode: Mode) -> Result<Side, String> {
-        let cluster = Cluster::start(
-            &plan.place,
-            &Machines::one(plan.region_mib, plan.old_mib),
-            mode,
-        )
-        .await?;
-        Side::load_on(cluster, plan).await
+    pub fn load(plan: &Plan, mode: Mode) -> Boxed<'_, Result<Side, String>> {
+        Box::pin(async move {
+            let cluster = Cluster::start(
+                &plan.place,
+                &Machines::one(plan.region_mib, plan.old_mib),
+                mode,
+            )
+            .await?;
+            Side::load_on(cluster, plan).await
+        })
     }
 
     /// The rows lie on the first machine of this process.
@@ -392,27 +394,29 @@ fn line(figure: &Value) -> String {
 
 /// Loads the rows for each mode, runs updates alone and beside scans by turns, and checks each scan and the rows in
 /// the end. Errors are a line for the user.
-pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Result<Report, String> {
-    Machines::one(plan.region_mib, plan.old_mib)
-        .check_at(&plan.place)
-        .await?;
-    let mut report = Report::new("scans", plan.settings());
-    let mut sides = Vec::new();
-    for mode in &plan.modes {
-        tell(&format!("loading {} rows: {}", plan.rows, mode.name()));
-        sides.push((Side::load(plan, *mode).await?, Rounds::default()));
-    }
-    for round in 1..=plan.rounds {
-        tell(&format!("round {round} of {}", plan.rounds));
-        for (side, rounds) in &mut sides {
-            let alone = side.round(plan, false).await?;
-            let beside = side.round(plan, true).await?;
-            rounds.add(alone, beside);
+pub fn run<'a>(plan: &'a Plan, tell: &'a dyn Fn(&str)) -> Boxed<'a, Result<Report, String>> {
+    Box::pin(async move {
+        Machines::one(plan.region_mib, plan.old_mib)
+            .check_at(&plan.place)
+            .await?;
+        let mut report = Report::new("scans", plan.settings());
+        let mut sides = Vec::new();
+        for mode in &plan.modes {
+            tell(&format!("loading {} rows: {}", plan.rows, mode.name()));
+            sides.push((Side::load(plan, *mode).await?, Rounds::default()));
         }
-    }
-    tell("checking the rows");
-    for (side, rounds) in sides {
-        rounds.report(plan, &side, &mut report).await;
-    }
-    Ok(report)
+        for round in 1..=plan.rounds {
+            tell(&format!("round {round} of {}", plan.rounds));
+            for (side, rounds) in &mut sides {
+                let alone = side.round(plan, false).await?;
+                let beside = side.round(plan, true).await?;
+                rounds.add(alone, beside);
+            }
+        }
+        tell("checking the rows");
+        for (side, rounds) in sides {
+            rounds.report(plan, &side, &mut report).await;
+        }
+        Ok(report)
+    })
 }

@@ -13,7 +13,7 @@ use plinth_farm_structures::catalog::Catalog;
 use plinth_farm_structures::{Error, Result as StructureResult};
 use plinth_farm_tpcc::input::{Input, Terminal};
 use plinth_farm_tpcc::{Ending, Scale, Tpcc, carry_out, check, check_loaded, load};
-use plinth_runtime::{Duration, Instant, join_all, now, sleep, yield_now};
+use plinth_runtime::{Boxed, Duration, Instant, join_all, now, sleep, yield_now};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -119,13 +119,15 @@ struct Client<'a> {
 }
 
 impl Side {
-    pub async fn load(plan: &Plan, mode: Mode) -> Result<Side, String> {
-        let cluster = Cluster::start(&plan.place, &plan.machines, mode).await?;
-        let loaded = Side::fill(&cluster, plan).await;
-        Ok(Side {
-            databases: loaded.map_err(|error| failed("loading", error))?,
-            cluster,
-            rounds: 0,
+    pub fn load(plan: &Plan, mode: Mode) -> Boxed<'_, Result<Side, String>> {
+        Box::pin(async move {
+            let cluster = Cluster::start(&plan.place, &plan.machines, mode).await?;
+            let loaded = Side::fill(&cluster, plan).await;
+            Ok(Side {
+                databases: loaded.map_err(|error| failed("loading", error))?,
+                cluster,
+                rounds: 0,
+            })
         })
     }
 
@@ -327,37 +329,39 @@ fn full(mode: Mode, done: &Done) -> Option<String> {
 
 /// Loads a database for each mode, runs the mix on them by turns, and checks them before and after. `tell` hears what
 /// is done. Errors are a line for the user.
-pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Result<Report, String> {
-    plan.machines.check_at(&plan.place).await?;
-    let mut report = Report::new("tpcc", plan.settings());
-    let mut sides = Vec::new();
-    for mode in &plan.modes {
-        tell(&format!(
-            "loading {} warehouses: {}",
-            plan.scale.warehouses,
-            mode.name()
-        ));
-        let mut side = Side::load(plan, *mode).await?;
-        report.add_broken(mode.name(), side.verify(true).await);
-        if plan.warmup > Duration::ZERO {
-            side.round(plan, plan.warmup).await?;
+pub fn run<'a>(plan: &'a Plan, tell: &'a dyn Fn(&str)) -> Boxed<'a, Result<Report, String>> {
+    Box::pin(async move {
+        plan.machines.check_at(&plan.place).await?;
+        let mut report = Report::new("tpcc", plan.settings());
+        let mut sides = Vec::new();
+        for mode in &plan.modes {
+            tell(&format!(
+                "loading {} warehouses: {}",
+                plan.scale.warehouses,
+                mode.name()
+            ));
+            let mut side = Side::load(plan, *mode).await?;
+            report.add_broken(mode.name(), side.verify(true).await);
+            if plan.warmup > Duration::ZERO {
+                side.round(plan, plan.warmup).await?;
+            }
+            sides.push((side, Rounds::default()));
         }
-        sides.push((side, Rounds::default()));
-    }
-    for round in 1..=plan.rounds {
-        tell(&format!("round {round} of {}", plan.rounds));
-        for (side, rounds) in &mut sides {
-            rounds.add(side.round(plan, plan.duration).await?);
+        for round in 1..=plan.rounds {
+            tell(&format!("round {round} of {}", plan.rounds));
+            for (side, rounds) in &mut sides {
+                rounds.add(side.round(plan, plan.duration).await?);
+            }
         }
-    }
-    tell("checking conditions 1 to 12");
-    for (side, rounds) in &sides {
-        let mode = side.cluster.mode;
-        report.add_broken(mode.name(), side.verify(false).await);
-        report.add_broken(mode.name(), full(mode, &rounds.total).into_iter().collect());
-        let figure = rounds.figure(mode, &sides[0].1);
-        let line = line(&figure);
-        report.add(figure, line);
-    }
-    Ok(report)
+        tell("checking conditions 1 to 12");
+        for (side, rounds) in &sides {
+            let mode = side.cluster.mode;
+            report.add_broken(mode.name(), side.verify(false).await);
+            report.add_broken(mode.name(), full(mode, &rounds.total).into_iter().collect());
+            let figure = rounds.figure(mode, &sides[0].1);
+            let line = line(&figure);
+            report.add(figure, line);
+        }
+        Ok(report)
+    })
 }

@@ -14,7 +14,7 @@ use plinth_farm_structures::Result as StructureResult;
 use plinth_farm_structures::btree::Settings;
 use plinth_farm_structures::kv::{Database, RangeOptions, Transaction};
 use plinth_runtime::random::Generator;
-use plinth_runtime::{Duration, join_all, now, yield_now};
+use plinth_runtime::{Boxed, Duration, join_all, now, yield_now};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -149,28 +149,30 @@ struct Done {
 }
 
 impl Loaded {
-    pub async fn make(plan: &Plan) -> Result<Loaded, String> {
-        let cluster = Cluster::start(
-            &plan.place,
-            &Machines::one(plan.region_mib, plan.old_mib),
-            plan.mode,
-        )
-        .await?;
-        let mut access = cluster.machine(0);
-        let tree = load_tree(&access, plan.tree(), plan.rows, |row| {
-            value(row, 0, plan.value_bytes)
-        })
-        .await;
-        let tree = tree.map_err(|error| failed("loading", error))?;
-        access.options = plan.mode.writing();
-        // Only reads may be of an older version.
-        access.options.will_write = false;
-        Ok(Loaded {
-            database: Database::new(access, tree),
-            cluster,
-            rows: Cell::new(plan.rows),
-            serials: RefCell::default(),
-            last_serial: Cell::new(0),
+    pub fn make(plan: &Plan) -> Boxed<'_, Result<Loaded, String>> {
+        Box::pin(async move {
+            let cluster = Cluster::start(
+                &plan.place,
+                &Machines::one(plan.region_mib, plan.old_mib),
+                plan.mode,
+            )
+            .await?;
+            let mut access = cluster.machine(0);
+            let tree = load_tree(&access, plan.tree(), plan.rows, |row| {
+                value(row, 0, plan.value_bytes)
+            })
+            .await;
+            let tree = tree.map_err(|error| failed("loading", error))?;
+            access.options = plan.mode.writing();
+            // Only reads may be of an older version.
+            access.options.will_write = false;
+            Ok(Loaded {
+                database: Database::new(access, tree),
+                cluster,
+                rows: Cell::new(plan.rows),
+                serials: RefCell::default(),
+                last_serial: Cell::new(0),
+            })
         })
     }
 
@@ -304,41 +306,43 @@ impl Loaded {
 }
 
 /// Loads the rows, runs each mix with each theta, and checks the rows. Errors are a line for the user.
-pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Result<Report, String> {
-    Machines::one(plan.region_mib, plan.old_mib)
-        .check_at(&plan.place)
-        .await?;
-    let mut report = Report::new("ycsb", plan.settings());
-    tell(&format!("loading {} rows", plan.rows));
-    let loaded = Loaded::make(plan).await?;
-    for mix in &plan.mixes {
-        for theta in &plan.thetas {
-            tell(&format!("mix {}, theta {theta}", mix.name()));
-            let zipf = Zipf::new(plan.rows, *theta);
-            let (done, spent) = loaded.measure(plan, *mix, zipf).await?;
-            let count = done.latencies.count();
-            let (second, core) = (spent.a_second(count), spent.a_core(count));
-            let line = format!(
-                "mix {}  theta {theta:<5} {second:>10.0} /s {core:>10.0} a core  p50 {:>7.0} us  p99 {:>7.0} us  \
+pub fn run<'a>(plan: &'a Plan, tell: &'a dyn Fn(&str)) -> Boxed<'a, Result<Report, String>> {
+    Box::pin(async move {
+        Machines::one(plan.region_mib, plan.old_mib)
+            .check_at(&plan.place)
+            .await?;
+        let mut report = Report::new("ycsb", plan.settings());
+        tell(&format!("loading {} rows", plan.rows));
+        let loaded = Loaded::make(plan).await?;
+        for mix in &plan.mixes {
+            for theta in &plan.thetas {
+                tell(&format!("mix {}, theta {theta}", mix.name()));
+                let zipf = Zipf::new(plan.rows, *theta);
+                let (done, spent) = loaded.measure(plan, *mix, zipf).await?;
+                let count = done.latencies.count();
+                let (second, core) = (spent.a_second(count), spent.a_core(count));
+                let line = format!(
+                    "mix {}  theta {theta:<5} {second:>10.0} /s {core:>10.0} a core  p50 {:>7.0} us  p99 {:>7.0} us  \
                  {} conflicts",
-                mix.name(),
-                done.latencies.quantile_us(0.5),
-                done.latencies.quantile_us(0.99),
-                done.conflicts,
-            );
-            let figure = json!({
-                "mix": mix.name(),
-                "theta": theta,
-                "transactions_a_second": second,
-                "transactions_a_second_and_core": core,
-                "latency": done.latencies.to_json(),
-                "conflicts": done.conflicts,
-            });
-            report.add(figure, line);
-            report.add_broken(mix.name(), done.broken);
+                    mix.name(),
+                    done.latencies.quantile_us(0.5),
+                    done.latencies.quantile_us(0.99),
+                    done.conflicts,
+                );
+                let figure = json!({
+                    "mix": mix.name(),
+                    "theta": theta,
+                    "transactions_a_second": second,
+                    "transactions_a_second_and_core": core,
+                    "latency": done.latencies.to_json(),
+                    "conflicts": done.conflicts,
+                });
+                report.add(figure, line);
+                report.add_broken(mix.name(), done.broken);
+            }
         }
-    }
-    tell("checking the rows");
-    report.add_broken("ycsb", loaded.verify().await);
-    Ok(report)
+        tell("checking the rows");
+        report.add_broken("ycsb", loaded.verify().await);
+        Ok(report)
+    })
 }

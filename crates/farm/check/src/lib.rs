@@ -37,6 +37,7 @@ mod storm;
 mod twice;
 mod world;
 
+use plinth_runtime::Boxed;
 use plinth_runtime::knobs::{Knobs, set_knobs};
 use plinth_runtime::sim::{SimConfig, Simulation, control};
 use std::collections::BTreeMap;
@@ -244,30 +245,34 @@ pub fn run(workload: Workload, seed: u64) -> Result<Shown, Violation> {
 }
 
 /// Runs a seed as the tester of a simulation that has its [`config`], and nothing else in it.
-pub async fn run_in(workload: Workload, seed: u64, limits: &Limits) -> Result<Shown, Wrong> {
-    let mut world = World::new(seed, workload.is_stormy(), limits);
-    world.is_durable = workload.is_durable();
-    world.is_on_disk = workload.is_on_disk();
-    if world.is_durable {
-        set_knobs(small_disks(seed));
-    }
-    let shown = match workload {
-        Workload::Structures => run_keys(keys::Kind::TreeAndTable, world).await,
-        Workload::Pairs => run_keys(keys::Kind::Pairs, world).await,
-        Workload::Orders => run_orders(world).await,
-        Workload::Graph => run_graph(world).await,
-        Workload::StructuresInStorm | Workload::DurableStructures | Workload::StructuresOnDisk => {
-            storm_over_keys(keys::Kind::TreeAndTable, world, limits).await
+pub fn run_in(workload: Workload, seed: u64, limits: &Limits) -> Boxed<'_, Result<Shown, Wrong>> {
+    Box::pin(async move {
+        let mut world = World::new(seed, workload.is_stormy(), limits);
+        world.is_durable = workload.is_durable();
+        world.is_on_disk = workload.is_on_disk();
+        if world.is_durable {
+            set_knobs(small_disks(seed));
         }
-        Workload::PairsInStorm => storm_over_keys(keys::Kind::Pairs, world, limits).await,
-        Workload::GraphInStorm => storm_over_graph(world, limits).await,
-        Workload::OrdersInStorm | Workload::DurableOrders | Workload::OrdersOnDisk => {
-            storm_over_orders(world, limits).await
-        }
-    };
-    shown.map(|shown| Shown {
-        fingerprint: control().fingerprint(),
-        ..shown
+        let shown = match workload {
+            Workload::Structures => run_keys(keys::Kind::TreeAndTable, world).await,
+            Workload::Pairs => run_keys(keys::Kind::Pairs, world).await,
+            Workload::Orders => run_orders(world).await,
+            Workload::Graph => run_graph(world).await,
+            Workload::StructuresInStorm
+            | Workload::DurableStructures
+            | Workload::StructuresOnDisk => {
+                storm_over_keys(keys::Kind::TreeAndTable, world, limits).await
+            }
+            Workload::PairsInStorm => storm_over_keys(keys::Kind::Pairs, world, limits).await,
+            Workload::GraphInStorm => storm_over_graph(world, limits).await,
+            Workload::OrdersInStorm | Workload::DurableOrders | Workload::OrdersOnDisk => {
+                storm_over_orders(world, limits).await
+            }
+        };
+        shown.map(|shown| Shown {
+            fingerprint: control().fingerprint(),
+            ..shown
+        })
     })
 }
 

@@ -21,7 +21,7 @@ use crate::record::Seat;
 use plinth_farm_time::{MemberId, Shared};
 use plinth_runtime::memory::{self, Mapping, Owned};
 use plinth_runtime::{
-    Duration, HOST_CLOCK_ERROR_NS, host_clock_origin, planted, probe, random, sleep,
+    Boxed, Duration, HOST_CLOCK_ERROR_NS, host_clock_origin, planted, probe, random, sleep,
 };
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -64,48 +64,52 @@ fn store(words: &[AtomicU64], number: u128) {
 }
 
 /// The number of the directory: [`Place::host`](crate::Place). Each process of the host finds the same.
-pub async fn host_of(directory: &Path) -> io::Result<u128> {
-    let path = directory.join("host.memory");
-    for _ in 0..HOST_TRIES {
-        if let Ok(mapping) = memory::attach(&path).await
-            && mapping.words()[0].load(Acquire) != 0
-        {
-            return Ok(load(mapping.words()));
-        }
-        match memory::own(&path, 2).await {
-            Ok(owned) => {
-                let words = owned.mapping.words();
-                if words[0].load(Acquire) == 0 {
-                    let (high, low) = random::uid();
-                    store(words, u128::from(high | 1) << 64 | u128::from(low));
-                }
+pub fn host_of(directory: &Path) -> Boxed<'_, io::Result<u128>> {
+    Box::pin(async move {
+        let path = directory.join("host.memory");
+        for _ in 0..HOST_TRIES {
+            if let Ok(mapping) = memory::attach(&path).await
+                && mapping.words()[0].load(Acquire) != 0
+            {
+                return Ok(load(mapping.words()));
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(HOST_PAUSE).await,
-            Err(error) => return Err(error),
+            match memory::own(&path, 2).await {
+                Ok(owned) => {
+                    let words = owned.mapping.words();
+                    if words[0].load(Acquire) == 0 {
+                        let (high, low) = random::uid();
+                        store(words, u128::from(high | 1) << 64 | u128::from(low));
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(HOST_PAUSE).await,
+                Err(error) => return Err(error),
+            }
         }
-    }
-    let text = format!(
-        "{}: another process holds it; end that process",
-        path.display()
-    );
-    Err(io::Error::new(io::ErrorKind::WouldBlock, text))
+        let text = format!(
+            "{}: another process holds it; end that process",
+            path.display()
+        );
+        Err(io::Error::new(io::ErrorKind::WouldBlock, text))
+    })
 }
 
 impl Life {
     /// The process of `machine`, whose memory lies in `directory`, begins this life.
     ///
     /// Errors: `WouldBlock` if another process of this machine lives, and those of the system.
-    pub async fn begin(directory: &Path, machine: u16, id: MemberId) -> io::Result<Life> {
-        let host = host_of(directory).await?;
-        let owned = memory::own(&path(directory, machine), WORDS).await?;
-        // What the life before has said of the time is of no use under another id.
-        owned.mapping.words()[ERA].store(0, Release);
-        store(&owned.mapping.words()[ID_WORDS], id.0);
-        Ok(Life {
-            directory: directory.to_owned(),
-            host,
-            owned,
-            others: RefCell::default(),
+    pub fn begin(directory: &Path, machine: u16, id: MemberId) -> Boxed<'_, io::Result<Life>> {
+        Box::pin(async move {
+            let host = host_of(directory).await?;
+            let owned = memory::own(&path(directory, machine), WORDS).await?;
+            // What the life before has said of the time is of no use under another id.
+            owned.mapping.words()[ERA].store(0, Release);
+            store(&owned.mapping.words()[ID_WORDS], id.0);
+            Ok(Life {
+                directory: directory.to_owned(),
+                host,
+                owned,
+                others: RefCell::default(),
+            })
         })
     }
 
@@ -134,26 +138,28 @@ impl Life {
 
     /// The life in this seat has ended for sure. Its process has once begun it: it is in a record. False if nobody
     /// here can know.
-    pub async fn is_over(&self, seat: &Seat) -> bool {
-        if !self.is_near(seat) {
-            return false;
-        }
-        let Some(mapping) = self.mapping(seat.machine).await else {
-            return false;
-        };
-        if planted!(
-            "farm_death_is_guessed",
-            "a member that may live is called dead"
-        ) && random::chance(0.002)
-        {
-            return true;
-        }
-        if load(&mapping.words()[ID_WORDS]) != seat.id.0 {
-            probe!("farm_life_followed_by_another");
-            return true;
-        }
-        let owned = memory::is_owned(&path(&self.directory, seat.machine)).await;
-        owned.is_ok_and(|is_owned| !is_owned)
+    pub fn is_over<'a>(&'a self, seat: &'a Seat) -> Boxed<'a, bool> {
+        Box::pin(async move {
+            if !self.is_near(seat) {
+                return false;
+            }
+            let Some(mapping) = self.mapping(seat.machine).await else {
+                return false;
+            };
+            if planted!(
+                "farm_death_is_guessed",
+                "a member that may live is called dead"
+            ) && random::chance(0.002)
+            {
+                return true;
+            }
+            if load(&mapping.words()[ID_WORDS]) != seat.id.0 {
+                probe!("farm_life_followed_by_another");
+                return true;
+            }
+            let owned = memory::is_owned(&path(&self.directory, seat.machine)).await;
+            owned.is_ok_and(|is_owned| !is_owned)
+        })
     }
 
     /// Returns when the process of a machine of this host may have ended: [`is_over`](Life::is_over) says whether the
@@ -161,8 +167,8 @@ impl Life {
     ///
     /// # Errors
     /// It cannot be watched now.
-    pub async fn ends(&self, machine: u16) -> io::Result<()> {
-        memory::owner_ended(&path(&self.directory, machine)).await
+    pub fn ends(&self, machine: u16) -> Boxed<'_, io::Result<()>> {
+        Box::pin(async move { memory::owner_ended(&path(&self.directory, machine)).await })
     }
 
     /// Says what time it is, as the clock master. `shared` counts the clock as this process does.
@@ -181,23 +187,25 @@ impl Life {
 
     /// What the master in this seat says of the time, as this process counts the clock. `None` if it is on another
     /// host, or has not said anything.
-    pub async fn published(&self, master: &Seat) -> Option<Shared> {
-        if !self.is_near(master) {
-            return None;
-        }
-        let (mapping, origin) = (self.mapping(master.machine).await?, host_clock_origin()?);
-        let words = mapping.words();
-        let era = words[ERA].load(SeqCst);
-        let (time, clock) = (words[TIME].load(SeqCst), words[CLOCK].load(SeqCst));
-        let is_whole =
-            era != 0 && words[ERA].load(SeqCst) == era && load(&words[ID_WORDS]) == master.id.0;
-        // The master may have begun before this process did: later on, it is the same time.
-        let late = origin.saturating_sub(clock);
-        is_whole.then(|| Shared {
-            era,
-            time: time.saturating_add(late),
-            local: clock.saturating_add(late) - origin,
-            error_ns: 2 * HOST_CLOCK_ERROR_NS,
+    pub fn published<'a>(&'a self, master: &'a Seat) -> Boxed<'a, Option<Shared>> {
+        Box::pin(async move {
+            if !self.is_near(master) {
+                return None;
+            }
+            let (mapping, origin) = (self.mapping(master.machine).await?, host_clock_origin()?);
+            let words = mapping.words();
+            let era = words[ERA].load(SeqCst);
+            let (time, clock) = (words[TIME].load(SeqCst), words[CLOCK].load(SeqCst));
+            let is_whole =
+                era != 0 && words[ERA].load(SeqCst) == era && load(&words[ID_WORDS]) == master.id.0;
+            // The master may have begun before this process did: later on, it is the same time.
+            let late = origin.saturating_sub(clock);
+            is_whole.then(|| Shared {
+                era,
+                time: time.saturating_add(late),
+                local: clock.saturating_add(late) - origin,
+                error_ns: 2 * HOST_CLOCK_ERROR_NS,
+            })
         })
     }
 }

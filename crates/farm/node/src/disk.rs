@@ -8,7 +8,7 @@ use plinth_farm_engine::Disk;
 use plinth_farm_fabric::Local;
 use plinth_farm_member::{self as member, Record};
 use plinth_farm_memory::Sizes;
-use plinth_runtime::{disk, planted, random};
+use plinth_runtime::{Boxed, disk, planted, random};
 use std::io;
 use std::path::Path;
 
@@ -60,15 +60,16 @@ impl Identity {
     ///
     /// # Errors
     /// `InvalidData` if it is damaged, and those of the system.
-    pub async fn read(directory: &Path) -> io::Result<Option<Identity>> {
-        let path = directory.join(NAME);
-        if !disk::exists(&path).await? {
-            return Ok(None);
-        }
-        let parsed = Identity::parse(&disk::read_file(&path).await?);
-        let damaged =
-            "it is damaged, or of another version; restore it, or start with an empty directory";
-        parsed.map(Some).ok_or_else(|| refused(&path, damaged))
+    pub fn read(directory: &Path) -> Boxed<'_, io::Result<Option<Identity>>> {
+        Box::pin(async move {
+            let path = directory.join(NAME);
+            if !disk::exists(&path).await? {
+                return Ok(None);
+            }
+            let parsed = Identity::parse(&disk::read_file(&path).await?);
+            let damaged = "it is damaged, or of another version; restore it, or start with an empty directory";
+            parsed.map(Some).ok_or_else(|| refused(&path, damaged))
+        })
     }
 
     /// The same for a machine of a cluster, which makes it if there is none. A disk that no member has may be any
@@ -119,46 +120,48 @@ impl Identity {
 ///
 /// # Errors
 /// `InvalidData` if it is damaged, or another machine's; those of the system.
-pub async fn open(
-    directory: &Path,
-    record: &Record,
-    local: &Local,
-    sizes: &Sizes,
-) -> io::Result<(Disk, member::Disk)> {
-    let machine = local.machine().0;
-    let identity = Identity::of(directory, record, machine).await?;
-    let failed = |error: plinth_farm_disk::Error| {
-        let kind = match &error {
-            full if full.is_full() => io::ErrorKind::StorageFull,
-            _ => io::ErrorKind::InvalidData,
+pub fn open<'a>(
+    directory: &'a Path,
+    record: &'a Record,
+    local: &'a Local,
+    sizes: &'a Sizes,
+) -> Boxed<'a, io::Result<(Disk, member::Disk)>> {
+    Box::pin(async move {
+        let machine = local.machine().0;
+        let identity = Identity::of(directory, record, machine).await?;
+        let failed = |error: plinth_farm_disk::Error| {
+            let kind = match &error {
+                full if full.is_full() => io::ErrorKind::StorageFull,
+                _ => io::ErrorKind::InvalidData,
+            };
+            let text = match &error {
+                plinth_farm_disk::Error::Damaged { .. } => format!(
+                    "{error}; if the other machines have everything, remove {} and start again: it is copied from them",
+                    directory.display()
+                ),
+                _ => error.to_string(),
+            };
+            io::Error::new(kind, text)
         };
-        let text = match &error {
-            plinth_farm_disk::Error::Damaged { .. } => format!(
-                "{error}; if the other machines have everything, remove {} and start again: it is copied from them",
-                directory.display()
-            ),
-            _ => error.to_string(),
+        let (id, is_on_disk) = (identity.disk.0 as u64, record.cluster.has_backups_on_disk);
+        let opened = Disk::open(directory, id, sizes, is_on_disk).await;
+        let mut disk = opened.map_err(failed)?;
+        let replicas = replicas_on(record, identity.disk);
+        // Others may still read what the former life of this machine has left.
+        if !planted!(
+            "farm_disk_is_loaded_under_readers",
+            "members of a former configuration read a memory that is loaded anew"
+        ) {
+            local.close().await;
+        }
+        let loaded = disk.load(local.host(), &replicas).await;
+        loaded.map_err(failed)?;
+        let of_member = member::Disk {
+            id: identity.disk,
+            newest: disk.newest(),
         };
-        io::Error::new(kind, text)
-    };
-    let (id, is_on_disk) = (identity.disk.0 as u64, record.cluster.has_backups_on_disk);
-    let opened = Disk::open(directory, id, sizes, is_on_disk).await;
-    let mut disk = opened.map_err(failed)?;
-    let replicas = replicas_on(record, identity.disk);
-    // Others may still read what the former life of this machine has left.
-    if !planted!(
-        "farm_disk_is_loaded_under_readers",
-        "members of a former configuration read a memory that is loaded anew"
-    ) {
-        local.close().await;
-    }
-    let loaded = disk.load(local.host(), &replicas).await;
-    loaded.map_err(failed)?;
-    let of_member = member::Disk {
-        id: identity.disk,
-        newest: disk.newest(),
-    };
-    Ok((disk, of_member))
+        Ok((disk, of_member))
+    })
 }
 
 /// Region and slot of each replica of the member that has the disk.

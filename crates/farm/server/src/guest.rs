@@ -13,7 +13,7 @@ use plinth_farm_structures::kv::Database;
 use plinth_identity::Identity;
 use plinth_rpc::Credentials;
 use plinth_runtime::net::listen;
-use plinth_runtime::{Duration, race, timeout};
+use plinth_runtime::{Boxed, Duration, race, timeout};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -48,17 +48,18 @@ fn credentials(cluster: &ClusterFile) -> Credentials {
 
 impl Guest {
     /// Waits until it is a member. Errors: a line for the user.
-    pub async fn enter(config: GuestConfig) -> Result<Guest, String> {
-        let limit = config.limit;
-        let entering = async {
-            loop {
-                if let Some(guest) = Guest::try_enter(&config).await? {
-                    return Ok(guest);
+    pub fn enter(config: GuestConfig) -> Boxed<'static, Result<Guest, String>> {
+        Box::pin(async move {
+            let limit = config.limit;
+            let entering = async {
+                loop {
+                    if let Some(guest) = Guest::try_enter(&config).await? {
+                        return Ok(guest);
+                    }
                 }
-            }
-        };
-        let guest = timeout(limit, entering).await;
-        guest.unwrap_or_else(|| {
+            };
+            let guest = timeout(limit, entering).await;
+            guest.unwrap_or_else(|| {
             let moving = match config.cluster.is_tls {
                 true => "; machines whose file has no :tls yet cannot reach it",
                 false => "",
@@ -67,6 +68,7 @@ impl Guest {
                 "it is not let in within {} s; `plinth farm status` tells what the cluster lacks{moving}",
                 limit.as_secs()
             ))
+        })
         })
     }
 
@@ -119,19 +121,23 @@ impl Guest {
     ///
     /// # Errors
     /// A line for the user.
-    pub async fn database(&self) -> Result<Database<Access>, String> {
-        let (access, cache) = (self.joined.access(), Cache::new(CACHE_BYTES));
-        let opened = async {
-            let catalog = root::open(access, &self.sizes, &cache).await?;
-            root::pairs(access, &catalog, &cache).await
-        };
-        let tree = opened.await;
-        let tree = tree.map_err(|error| format!("the keys and values: {error}"))?;
-        Ok(Database::new(access.clone(), tree))
+    pub fn database(&self) -> Boxed<'_, Result<Database<Access>, String>> {
+        Box::pin(async move {
+            let (access, cache) = (self.joined.access(), Cache::new(CACHE_BYTES));
+            let opened = async {
+                let catalog = root::open(access, &self.sizes, &cache).await?;
+                root::pairs(access, &catalog, &cache).await
+            };
+            let tree = opened.await;
+            let tree = tree.map_err(|error| format!("the keys and values: {error}"))?;
+            Ok(Database::new(access.clone(), tree))
+        })
     }
 
     /// Leaves the cluster, and gives its memory back.
-    pub async fn leave(self) {
-        let _ = self.joined.local().remove().await; // what is left is found by the next one
+    pub fn leave(self) -> Boxed<'static, ()> {
+        Box::pin(async move {
+            let _ = self.joined.local().remove().await; // what is left is found by the next one
+        })
     }
 }

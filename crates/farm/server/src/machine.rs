@@ -3,6 +3,7 @@
 use plinth_coordination::ClusterFile;
 use plinth_farm_fabric::{Layout, Local, Machine};
 use plinth_farm_member::{Record, Seat, host_of};
+use plinth_runtime::Boxed;
 use plinth_runtime::disk;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -47,50 +48,52 @@ fn mib(layout: &Layout) -> u64 {
 }
 
 /// Takes a machine's memory on this host, whose first `sparse` regions have no room yet. Errors: a line for the user.
-pub async fn start(
-    directory: &Path,
-    record: &Record,
+pub fn start<'a>(
+    directory: &'a Path,
+    record: &'a Record,
     wanted: Number,
-    layout: &Layout,
+    layout: &'a Layout,
     sparse: usize,
-) -> Result<Local, String> {
-    let unusable = |error: io::Error| {
-        format!(
-            "memory directory {}: {error}; choose another with --memory-dir",
-            directory.display()
-        )
-    };
-    disk::create_dir_all(directory).await.map_err(unusable)?;
-    let host = host_of(directory).await.map_err(unusable)?;
-    let numbers = candidates(record, host, wanted);
-    for number in &numbers {
-        if *number >= record.cluster.machines {
-            return Err(format!(
-                "--machine {number}: the cluster's numbers are below {}",
-                record.cluster.machines
-            ));
-        }
-        match Local::start_sparse(directory, Machine(*number), layout, sparse).await {
-            Ok(local) => return Ok(local),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => match wanted {
-                Number::This(_) => {
-                    return Err(format!(
-                        "--machine {number}: another process of this host is that machine; choose another number, \
-                         or none"
-                    ));
-                }
-                _ => continue,
-            },
-            Err(error) if error.kind() == ErrorKind::InvalidInput => {
-                return Err(format!("no memory can be so large: {} MiB", mib(layout)));
+) -> Boxed<'a, Result<Local, String>> {
+    Box::pin(async move {
+        let unusable = |error: io::Error| {
+            format!(
+                "memory directory {}: {error}; choose another with --memory-dir",
+                directory.display()
+            )
+        };
+        disk::create_dir_all(directory).await.map_err(unusable)?;
+        let host = host_of(directory).await.map_err(unusable)?;
+        let numbers = candidates(record, host, wanted);
+        for number in &numbers {
+            if *number >= record.cluster.machines {
+                return Err(format!(
+                    "--machine {number}: the cluster's numbers are below {}",
+                    record.cluster.machines
+                ));
             }
-            Err(error) => return Err(format!("machine {number}: {error}")),
+            match Local::start_sparse(directory, Machine(*number), layout, sparse).await {
+                Ok(local) => return Ok(local),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => match wanted {
+                    Number::This(_) => {
+                        return Err(format!(
+                            "--machine {number}: another process of this host is that machine; choose another number, \
+                         or none"
+                        ));
+                    }
+                    _ => continue,
+                },
+                Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                    return Err(format!("no memory can be so large: {} MiB", mib(layout)));
+                }
+                Err(error) => return Err(format!("machine {number}: {error}")),
+            }
         }
-    }
-    Err(format!(
-        "all {} numbers of the cluster's machines are taken: end a process or a shell",
-        record.cluster.machines
-    ))
+        Err(format!(
+            "all {} numbers of the cluster's machines are taken: end a process or a shell",
+            record.cluster.machines
+        ))
+    })
 }
 
 #[cfg(test)]

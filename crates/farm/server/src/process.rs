@@ -16,8 +16,8 @@ use plinth_farm_structures::btree::Cache;
 use plinth_rpc::{Credentials, Transport};
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::{
-    Duration, Either, Task, TaskGroup, disk, join_all, net, race, random, sleep, spawn, timeout,
-    trace_warn,
+    Boxed, Duration, Either, Task, TaskGroup, disk, join_all, net, race, random, sleep, spawn,
+    timeout, trace_warn,
 };
 use std::convert::Infallible;
 use std::future::Future;
@@ -73,13 +73,18 @@ pub struct Config {
 ///
 /// # Errors
 /// A line for the user.
-pub async fn create(register: &CoordinatedRegister, plan: &Plan) -> Result<(Record, bool), String> {
-    let (high, low) = random::uid();
-    let id = Uid::from_parts(high, low);
-    let made = member::create(register, plan.cluster(id)?).await;
-    let record = made.map_err(other_state)?;
-    let is_new = record.cluster.id == id;
-    Ok((record, is_new))
+pub fn create<'a>(
+    register: &'a CoordinatedRegister,
+    plan: &'a Plan,
+) -> Boxed<'a, Result<(Record, bool), String>> {
+    Box::pin(async move {
+        let (high, low) = random::uid();
+        let id = Uid::from_parts(high, low);
+        let made = member::create(register, plan.cluster(id)?).await;
+        let record = made.map_err(other_state)?;
+        let is_new = record.cluster.id == id;
+        Ok((record, is_new))
+    })
 }
 
 fn other_state(error: Error) -> String {
@@ -179,56 +184,59 @@ fn follow_keys(config: &Config, credentials: &Credentials) -> Task<()> {
 ///
 /// # Errors
 /// A line for the user. `Ok` only if its work has ended.
-pub async fn serve(config: Config) -> Result<(), String> {
-    let (socket, public_socket) = (config.socket()?, config.public_socket()?);
-    if let Some(plan) = &config.new {
-        plan.check()?;
-    }
-    let key = config.cluster.key();
-    let (_lock, was_used) = prepare(&config.data_directory, &key).await?;
-    let cannot = |at: SocketAddr| {
-        move |error| format!("cannot listen at {at}: {error}; choose another --listen")
-    };
-    let known = config.known();
-    let credentials = key_file::of_server(&config.cluster_file, &config.data_directory).await?;
-    let credentials = config.cluster.protected(credentials);
-    let transport = Transport::listen_as(config.listen, config.public, credentials.clone()).await;
-    let transport = transport.map_err(cannot(config.listen))?;
-    let listener = net::listen(socket).await.map_err(cannot(socket))?;
-    let _keys = follow_keys(&config, &credentials);
-    if !was_used {
-        own_directory(&config.data_directory, &key).await?;
-    }
-    let own = Own::new(key.clone());
-    let _status = own.serve(&transport);
-    let is_named = config.cluster.addresses().contains(&known);
-    let (directory, tell) = (config.data_directory.clone(), config.tell.clone());
-    let coordinating = async {
-        if !is_named {
-            return std::future::pending().await;
+pub fn serve(config: Config) -> Boxed<'static, Result<(), String>> {
+    Box::pin(async move {
+        let (socket, public_socket) = (config.socket()?, config.public_socket()?);
+        if let Some(plan) = &config.new {
+            plan.check()?;
         }
-        let started = coordinator::start(&transport, &directory, &key, true).await?;
-        if let Some(line) = started.lost.get() {
-            tell(&line);
+        let key = config.cluster.key();
+        let (_lock, was_used) = prepare(&config.data_directory, &key).await?;
+        let cannot = |at: SocketAddr| {
+            move |error| format!("cannot listen at {at}: {error}; choose another --listen")
+        };
+        let known = config.known();
+        let credentials = key_file::of_server(&config.cluster_file, &config.data_directory).await?;
+        let credentials = config.cluster.protected(credentials);
+        let transport =
+            Transport::listen_as(config.listen, config.public, credentials.clone()).await;
+        let transport = transport.map_err(cannot(config.listen))?;
+        let listener = net::listen(socket).await.map_err(cannot(socket))?;
+        let _keys = follow_keys(&config, &credentials);
+        if !was_used {
+            own_directory(&config.data_directory, &key).await?;
         }
-        let error = started.life.await;
-        Err::<Infallible, String>(format!("the coordinator ends: {error}"))
-    };
-    (config.tell)(&format!(
-        "it listens at {}, and its memory will be served at {}",
-        at(config.listen, config.public),
-        at(socket, public_socket)
-    ));
-    let page = config.page.clone();
-    let living = live(config, (&transport, &credentials), listener, own.clone());
-    let paging = metrics::keep_page(&own, known, page.as_ref());
-    let outcome = match race(race(living, coordinating), paging).await {
-        Either::Left(Either::Left(outcome)) => outcome,
-        Either::Left(Either::Right(Err(line))) => Err(line),
-        Either::Left(Either::Right(Ok(never))) | Either::Right(never) => match never {},
-    };
-    own.end();
-    outcome
+        let own = Own::new(key.clone());
+        let _status = own.serve(&transport);
+        let is_named = config.cluster.addresses().contains(&known);
+        let (directory, tell) = (config.data_directory.clone(), config.tell.clone());
+        let coordinating = async {
+            if !is_named {
+                return std::future::pending().await;
+            }
+            let started = coordinator::start(&transport, &directory, &key, true).await?;
+            if let Some(line) = started.lost.get() {
+                tell(&line);
+            }
+            let error = started.life.await;
+            Err::<Infallible, String>(format!("the coordinator ends: {error}"))
+        };
+        (config.tell)(&format!(
+            "it listens at {}, and its memory will be served at {}",
+            at(config.listen, config.public),
+            at(socket, public_socket)
+        ));
+        let page = config.page.clone();
+        let living = live(config, (&transport, &credentials), listener, own.clone());
+        let paging = metrics::keep_page(&own, known, page.as_ref());
+        let outcome = match race(race(living, coordinating), paging).await {
+            Either::Left(Either::Left(outcome)) => outcome,
+            Either::Left(Either::Right(Err(line))) => Err(line),
+            Either::Left(Either::Right(Ok(never))) | Either::Right(never) => match never {},
+        };
+        own.end();
+        outcome
+    })
 }
 
 /// Waits for the record; makes it if that was asked for.

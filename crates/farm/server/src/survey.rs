@@ -6,7 +6,7 @@ use crate::plan::service_address;
 use plinth_coordination::{ClusterFile, Coordinators, Look, look_at};
 use plinth_farm_member::{CoordinatedRegister, Record, Register, Seat, is_lost};
 use plinth_rpc::Transport;
-use plinth_runtime::{Duration, join_all, timeout};
+use plinth_runtime::{Boxed, Duration, join_all, timeout};
 use std::net::SocketAddr;
 
 /// A process that says nothing for so long is passed over.
@@ -68,43 +68,49 @@ async fn see(transport: &Transport, file: &ClusterFile, seat: &Seat, is_member: 
 }
 
 /// Asks the coordinators and all processes. Takes at most `limit` and some seconds.
-pub async fn survey(transport: &Transport, file: &ClusterFile, limit: Duration) -> Survey {
-    let looks = file
-        .coordinators
-        .iter()
-        .map(|at| look_at(transport, file, at));
-    let looks = join_all(looks).await;
-    let coordinators = file.addresses().into_iter().zip(looks).collect();
-    let register = CoordinatedRegister::new(transport, &Coordinators::from(file.clone()));
-    let read = unless_denied(transport, file, register.read());
-    let (record, silence) = match timeout(limit, read).await {
-        Some(Ok(Ok(Some(record)))) => (Some(record), String::new()),
-        Some(Ok(Ok(None))) => (None, "no cluster was made".to_owned()),
-        Some(Ok(Err(error))) => (
-            None,
-            format!("the coordinators keep something else: {error}"),
-        ),
-        Some(Err(denied)) => (None, denied),
-        None => (None, "no majority of the coordinators answers".to_owned()),
-    };
-    let seats = record.iter().flat_map(|record| {
-        let members = record.machines.iter().map(|seat| (seat, true));
-        members.chain(record.waiting.iter().map(|seat| (seat, false)))
-    });
-    let machines = seats.map(|(seat, is_member)| see(transport, file, seat, is_member));
-    let machines: Vec<Seen> = join_all(machines).await;
-    let is_seen = |at: &SocketAddr| machines.iter().any(|seen| seen.address == Some(*at));
-    let others = file.addresses().into_iter().filter(|at| !is_seen(at));
-    let others = others.map(async |at| Some((at, ask(transport, file, at).await?)));
-    let others = join_all(others).await.into_iter().flatten().collect();
-    Survey {
-        file: file.clone(),
-        coordinators,
-        record,
-        silence,
-        machines,
-        others,
-    }
+pub fn survey<'a>(
+    transport: &'a Transport,
+    file: &'a ClusterFile,
+    limit: Duration,
+) -> Boxed<'a, Survey> {
+    Box::pin(async move {
+        let looks = file
+            .coordinators
+            .iter()
+            .map(|at| look_at(transport, file, at));
+        let looks = join_all(looks).await;
+        let coordinators = file.addresses().into_iter().zip(looks).collect();
+        let register = CoordinatedRegister::new(transport, &Coordinators::from(file.clone()));
+        let read = unless_denied(transport, file, register.read());
+        let (record, silence) = match timeout(limit, read).await {
+            Some(Ok(Ok(Some(record)))) => (Some(record), String::new()),
+            Some(Ok(Ok(None))) => (None, "no cluster was made".to_owned()),
+            Some(Ok(Err(error))) => (
+                None,
+                format!("the coordinators keep something else: {error}"),
+            ),
+            Some(Err(denied)) => (None, denied),
+            None => (None, "no majority of the coordinators answers".to_owned()),
+        };
+        let seats = record.iter().flat_map(|record| {
+            let members = record.machines.iter().map(|seat| (seat, true));
+            members.chain(record.waiting.iter().map(|seat| (seat, false)))
+        });
+        let machines = seats.map(|(seat, is_member)| see(transport, file, seat, is_member));
+        let machines: Vec<Seen> = join_all(machines).await;
+        let is_seen = |at: &SocketAddr| machines.iter().any(|seen| seen.address == Some(*at));
+        let others = file.addresses().into_iter().filter(|at| !is_seen(at));
+        let others = others.map(async |at| Some((at, ask(transport, file, at).await?)));
+        let others = join_all(others).await.into_iter().flatten().collect();
+        Survey {
+            file: file.clone(),
+            coordinators,
+            record,
+            silence,
+            machines,
+            others,
+        }
+    })
 }
 
 impl Survey {

@@ -7,7 +7,9 @@ use crate::setup;
 use crate::tree::Tree;
 use plinth_measure::server_cpu::{self, Usage};
 use plinth_runtime::random::spread;
-use plinth_runtime::{Duration, Either, Instant, join_all, now, race, sleep, sleep_until, spawn};
+use plinth_runtime::{
+    Boxed, Duration, Either, Instant, join_all, now, race, sleep, sleep_until, spawn,
+};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -92,11 +94,12 @@ pub struct Compared {
 ///
 /// # Errors
 /// One line: the first that does not, and why.
-pub async fn reach(plan: &Plan) -> Result<(), String> {
-    for server in &plan.servers {
-        for address in &server.addresses {
-            let opened = Line::open(*address, STEADY_TIMEOUT_MS, None, REACH_LIMIT).await;
-            let line = opened.map_err(|failure| {
+pub fn reach(plan: &Plan) -> Boxed<'_, Result<(), String>> {
+    Box::pin(async move {
+        for server in &plan.servers {
+            for address in &server.addresses {
+                let opened = Line::open(*address, STEADY_TIMEOUT_MS, None, REACH_LIMIT).await;
+                let line = opened.map_err(|failure| {
                 let why = match failure {
                     Failure::Lost(why) => why,
                     other => other.to_string(),
@@ -106,10 +109,11 @@ pub async fn reach(plan: &Plan) -> Result<(), String> {
                     "server {name} at {address} takes no session: {why}; name another with --server"
                 )
             })?;
-            line.close(CLOSE_LIMIT).await;
+                line.close(CLOSE_LIMIT).await;
+            }
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 struct Bench<'a> {

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use objects::{MANIFEST, Manifest, Origin, SERVICE, Segment, position_of, sum_of};
 use plinth_core::Uid;
 use plinth_engine::LocalBoxFuture;
-use plinth_runtime::{Duration, disk, timeout};
+use plinth_runtime::{Boxed, Duration, disk, timeout};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -185,52 +185,58 @@ impl Place for Directory {
 ///
 /// # Errors
 /// It is another service's, or cannot be used.
-pub async fn claim(to: &dyn Place, origin: &Origin) -> Outcome<bool> {
-    let Some(object) = to.get(SERVICE).await? else {
-        to.put(SERVICE, origin.encode()).await?;
-        return Ok(true);
-    };
-    let found = Origin::decode(object);
-    let found = found.map_err(|why| format!("backup {}: {SERVICE} {why}", to.name()))?;
-    match found.log == origin.log {
-        true => Ok(false),
-        false => Err(format!(
-            "backup {}: the backup of another service, {:?}, is there: choose another place",
-            to.name(),
-            found.service
-        )),
-    }
+pub fn claim<'a>(to: &'a dyn Place, origin: &'a Origin) -> Boxed<'a, Outcome<bool>> {
+    Box::pin(async move {
+        let Some(object) = to.get(SERVICE).await? else {
+            to.put(SERVICE, origin.encode()).await?;
+            return Ok(true);
+        };
+        let found = Origin::decode(object);
+        let found = found.map_err(|why| format!("backup {}: {SERVICE} {why}", to.name()))?;
+        match found.log == origin.log {
+            true => Ok(false),
+            false => Err(format!(
+                "backup {}: the backup of another service, {:?}, is there: choose another place",
+                to.name(),
+                found.service
+            )),
+        }
+    })
 }
 
 /// Writes a segment; its checksum.
 ///
 /// # Errors
 /// A line that names the place.
-pub async fn put_segment(
-    to: &dyn Place,
+pub fn put_segment<'a>(
+    to: &'a dyn Place,
     log: Uid,
     session: u64,
-    segment: &Segment,
-) -> Outcome<u32> {
-    let content = segment.encode(log);
-    let sum = sum_of(&content);
-    to.put(&Segment::name(session, segment.first), content)
-        .await?;
-    Ok(sum)
+    segment: &'a Segment,
+) -> Boxed<'a, Outcome<u32>> {
+    Box::pin(async move {
+        let content = segment.encode(log);
+        let sum = sum_of(&content);
+        to.put(&Segment::name(session, segment.first), content)
+            .await?;
+        Ok(sum)
+    })
 }
 
 /// Writes a manifest, and removes older ones of its session.
 ///
 /// # Errors
 /// A line that names the place.
-pub async fn put_manifest(to: &dyn Place, log: Uid, manifest: &Manifest) -> Outcome {
-    to.put(&manifest.name(), manifest.encode(log)).await?;
-    let own = format!("{MANIFEST}{:020}-", manifest.session);
-    for name in to.list(&own).await? {
-        let next = name.strip_prefix(&own).and_then(position_of);
-        if next.is_some_and(|next| next < manifest.next) {
-            to.remove(&name).await?;
+pub fn put_manifest<'a>(to: &'a dyn Place, log: Uid, manifest: &'a Manifest) -> Boxed<'a, Outcome> {
+    Box::pin(async move {
+        to.put(&manifest.name(), manifest.encode(log)).await?;
+        let own = format!("{MANIFEST}{:020}-", manifest.session);
+        for name in to.list(&own).await? {
+            let next = name.strip_prefix(&own).and_then(position_of);
+            if next.is_some_and(|next| next < manifest.next) {
+                to.remove(&name).await?;
+            }
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }

@@ -8,7 +8,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_coordination::{CoordinatedState, Coordinators};
 use plinth_core::{Error, Uid};
 use plinth_rpc::{Place, Transport};
-use plinth_runtime::{Duration, probe, random, sleep};
+use plinth_runtime::{Boxed, Duration, probe, random, sleep};
 
 /// Pause before another attempt, when somebody else has read or written in between.
 const PAUSE_MS: std::ops::Range<u64> = 10..60;
@@ -56,23 +56,25 @@ impl CoordinatedRegister {
     ///
     /// # Errors
     /// The register is empty ([`Error::client_invalid_operation`]), or cannot be read.
-    pub async fn move_to(&self, coordinators: Vec<Place>) -> Result<(), Error> {
-        loop {
-            let mut attempt = self.attempt();
-            let moved = async {
-                let state = attempt.read().await?;
-                if self.coordinators.file().coordinators == coordinators {
-                    return Ok(()); // an attempt before this one
+    pub fn move_to(&self, coordinators: Vec<Place>) -> Boxed<'_, Result<(), Error>> {
+        Box::pin(async move {
+            loop {
+                let mut attempt = self.attempt();
+                let moved = async {
+                    let state = attempt.read().await?;
+                    if self.coordinators.file().coordinators == coordinators {
+                        return Ok(()); // an attempt before this one
+                    }
+                    let state = state.ok_or(Error::client_invalid_operation)?;
+                    let to = coordinators.clone();
+                    attempt.move_to(to, state, Vec::new()).await
+                };
+                match moved.await {
+                    Err(error) if is_transient(error) => pause().await,
+                    outcome => return outcome,
                 }
-                let state = state.ok_or(Error::client_invalid_operation)?;
-                let to = coordinators.clone();
-                attempt.move_to(to, state, Vec::new()).await
-            };
-            match moved.await {
-                Err(error) if is_transient(error) => pause().await,
-                outcome => return outcome,
             }
-        }
+        })
     }
 }
 

@@ -14,7 +14,7 @@ use bytes::{Buf, BufMut, Bytes};
 use plinth_core::{Error, Uid};
 use plinth_log::disk_queue::{Block, DiskQueue, Position, entries};
 use plinth_runtime::sync::{Notify, OneshotSender, oneshot};
-use plinth_runtime::{Duration, Task, sleep, spawn, trace_warn};
+use plinth_runtime::{Boxed, Duration, Task, sleep, spawn, trace_warn};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::path::Path;
@@ -77,49 +77,51 @@ impl FileLog {
     ///
     /// # Errors
     /// The files cannot be read, are damaged, or belong to another log than `id`.
-    pub async fn open(prefix: &Path, id: Uid) -> Result<FileLog, Error> {
-        let mut state = State {
-            asked: VecDeque::new(),
-            blocks: Blocks::default(),
-            next: 1,
-            trimmed_before: 1,
-            is_sealed: false,
-            failed: None,
-        };
-        let mut has_blocks = false;
-        let found = DiskQueue::open(prefix, id, |persisted, block| {
-            let (kind, first, entries) = parse_block(&block).ok_or(Error::file_corrupt)?;
-            if !std::mem::replace(&mut has_blocks, true) {
-                (state.next, state.trimmed_before) = (first, first);
-            }
-            if first != state.next || state.is_sealed {
-                return Err(Error::file_corrupt);
-            }
-            match kind {
-                KIND_SEAL => state.is_sealed = true,
-                KIND_ENTRIES => {
-                    state.next += entries.len() as u64;
-                    state.blocks.add(first, persisted.position());
-                    state.blocks.remember(first, entries.into());
+    pub fn open(prefix: &Path, id: Uid) -> Boxed<'_, Result<FileLog, Error>> {
+        Box::pin(async move {
+            let mut state = State {
+                asked: VecDeque::new(),
+                blocks: Blocks::default(),
+                next: 1,
+                trimmed_before: 1,
+                is_sealed: false,
+                failed: None,
+            };
+            let mut has_blocks = false;
+            let found = DiskQueue::open(prefix, id, |persisted, block| {
+                let (kind, first, entries) = parse_block(&block).ok_or(Error::file_corrupt)?;
+                if !std::mem::replace(&mut has_blocks, true) {
+                    (state.next, state.trimmed_before) = (first, first);
                 }
-                _ => return Err(Error::file_corrupt),
-            }
-            Ok(())
-        });
-        let queue = match found.await? {
-            Some(queue) => queue,
-            None => DiskQueue::create(prefix, id).await?,
-        };
-        let (state, wake) = (Rc::new(RefCell::new(state)), Notify::new());
-        let writer = Writer {
-            state: state.clone(),
-            queue,
-        };
-        let writing = spawn("file log", writer.run(wake.clone()));
-        Ok(FileLog {
-            state,
-            wake,
-            _writing: writing,
+                if first != state.next || state.is_sealed {
+                    return Err(Error::file_corrupt);
+                }
+                match kind {
+                    KIND_SEAL => state.is_sealed = true,
+                    KIND_ENTRIES => {
+                        state.next += entries.len() as u64;
+                        state.blocks.add(first, persisted.position());
+                        state.blocks.remember(first, entries.into());
+                    }
+                    _ => return Err(Error::file_corrupt),
+                }
+                Ok(())
+            });
+            let queue = match found.await? {
+                Some(queue) => queue,
+                None => DiskQueue::create(prefix, id).await?,
+            };
+            let (state, wake) = (Rc::new(RefCell::new(state)), Notify::new());
+            let writer = Writer {
+                state: state.clone(),
+                queue,
+            };
+            let writing = spawn("file log", writer.run(wake.clone()));
+            Ok(FileLog {
+                state,
+                wake,
+                _writing: writing,
+            })
         })
     }
 

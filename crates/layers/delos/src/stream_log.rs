@@ -26,7 +26,9 @@ use plinth_client::{Database, Position, Stream, StreamOptions, Transaction};
 use plinth_core::streams::ENTRY_BYTES_MAX as PART_BYTES_MAX;
 use plinth_core::{Error, Version};
 use plinth_runtime::sync::{Notify, OneshotSender, Permits, oneshot};
-use plinth_runtime::{Duration, Instant, Task, now, probe, random, sleep, spawn, trace_warn};
+use plinth_runtime::{
+    Boxed, Duration, Instant, Task, now, probe, random, sleep, spawn, trace_warn,
+};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -96,47 +98,49 @@ impl StreamLog {
     ///
     /// # Errors
     /// [`Error::invalid_stream`] for a bad name; the database cannot be read or written.
-    pub async fn open(database: &Database, name: &str) -> Result<StreamLog, Error> {
-        let of_stream = format!("delos/{name}");
-        let made = database.run(async |transaction| {
-            let options = StreamOptions::append().keep_all();
-            match transaction.open_stream(&of_stream).await {
-                Err(Error::stream_not_found) => {
-                    transaction.create_stream(&of_stream, &options).await?;
-                    Ok(None)
+    pub fn open<'a>(database: &'a Database, name: &'a str) -> Boxed<'a, Result<StreamLog, Error>> {
+        Box::pin(async move {
+            let of_stream = format!("delos/{name}");
+            let made = database.run(async |transaction| {
+                let options = StreamOptions::append().keep_all();
+                match transaction.open_stream(&of_stream).await {
+                    Err(Error::stream_not_found) => {
+                        transaction.create_stream(&of_stream, &options).await?;
+                        Ok(None)
+                    }
+                    found => found.map(Some),
                 }
-                found => found.map(Some),
+            });
+            let stream = match made.await? {
+                Some(stream) => stream,
+                None => {
+                    let opened = database.run(async |tr| tr.open_stream(&of_stream).await);
+                    opened.await?
+                }
+            };
+            let floor_row = row(name, "floor");
+            let floor = database.run(async |transaction| transaction.get(&floor_row, true).await);
+            let mut counted = Counted::new();
+            if let Some(floor) = floor.await? {
+                counted.take_floor(count::parse_floor(&floor)?);
             }
-        });
-        let stream = match made.await? {
-            Some(stream) => stream,
-            None => {
-                let opened = database.run(async |tr| tr.open_stream(&of_stream).await);
-                opened.await?
-            }
-        };
-        let floor_row = row(name, "floor");
-        let floor = database.run(async |transaction| transaction.get(&floor_row, true).await);
-        let mut counted = Counted::new();
-        if let Some(floor) = floor.await? {
-            counted.take_floor(count::parse_floor(&floor)?);
-        }
-        let inner = Rc::new(Inner {
-            database: database.clone(),
-            stream,
-            sealed_row: row(name, "sealed"),
-            floor_row,
-            appender: random::u64(),
-            appends: RefCell::default(),
-            wake: Rc::new(Notify::new()),
-            counted: RefCell::new(counted),
-            counting: Permits::new(1),
-            open_at: Cell::new(None),
-        });
-        let appender = |_| spawn("stream log", inner.clone().append_for_ever());
-        Ok(StreamLog {
-            _appenders: (0..APPENDERS).map(appender).collect(),
-            inner,
+            let inner = Rc::new(Inner {
+                database: database.clone(),
+                stream,
+                sealed_row: row(name, "sealed"),
+                floor_row,
+                appender: random::u64(),
+                appends: RefCell::default(),
+                wake: Rc::new(Notify::new()),
+                counted: RefCell::new(counted),
+                counting: Permits::new(1),
+                open_at: Cell::new(None),
+            });
+            let appender = |_| spawn("stream log", inner.clone().append_for_ever());
+            Ok(StreamLog {
+                _appenders: (0..APPENDERS).map(appender).collect(),
+                inner,
+            })
         })
     }
 }

@@ -23,7 +23,7 @@ use plinth_runtime::serve::{Inbox, Outbox};
 use plinth_runtime::sync::{
     OneshotReceiver, OneshotSender, QueueReceiver, QueueSender, oneshot, queue,
 };
-use plinth_runtime::{Duration, Either, Task, race, sleep, spawn, timeout, trace_warn};
+use plinth_runtime::{Boxed, Duration, Either, Task, race, sleep, spawn, timeout, trace_warn};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -84,12 +84,12 @@ impl Client {
     ///
     /// # Errors
     /// `Refused(SESSION_EXPIRED)` if the session is over; otherwise there is no connection within the timeout.
-    pub async fn connect(
+    pub fn connect(
         address: SocketAddr,
         timeout_ms: i32,
         session: Option<(i64, Bytes, i64)>,
-    ) -> Result<Client, Failure> {
-        Self::connect_as(address, timeout_ms, session, false).await
+    ) -> Boxed<'static, Result<Client, Failure>> {
+        Box::pin(async move { Self::connect_as(address, timeout_ms, session, false).await })
     }
 
     /// As [`Client::connect`], but a server that cannot reach its database will do for reading
@@ -97,12 +97,12 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::connect`].
-    pub async fn connect_to_read(
+    pub fn connect_to_read(
         address: SocketAddr,
         timeout_ms: i32,
         session: Option<(i64, Bytes, i64)>,
-    ) -> Result<Client, Failure> {
-        Self::connect_as(address, timeout_ms, session, true).await
+    ) -> Boxed<'static, Result<Client, Failure>> {
+        Box::pin(async move { Self::connect_as(address, timeout_ms, session, true).await })
     }
 
     async fn connect_as(
@@ -197,8 +197,8 @@ impl Client {
     ///
     /// # Errors
     /// The server did not confirm it.
-    pub async fn close(self) -> Result<(), Failure> {
-        self.submit(Request::CloseSession).await.map(|_| ())
+    pub fn close(self) -> Boxed<'static, Result<(), Failure>> {
+        Box::pin(async move { self.submit(Request::CloseSession).await.map(|_| ()) })
     }
 }
 

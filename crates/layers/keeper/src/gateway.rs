@@ -11,7 +11,7 @@ use plinth_runtime::metric::page::Sample;
 use plinth_runtime::net::{Listener, listen};
 use plinth_runtime::serve::{Connection, accept};
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Duration, TaskGroup, now, race, sleep, trace, trace_warn};
+use plinth_runtime::{Boxed, Duration, TaskGroup, now, race, sleep, trace, trace_warn};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -21,18 +21,20 @@ use std::rc::Rc;
 const NEXT_LIFE_PAUSE: Duration = Duration::from_millis(100);
 
 /// One life of a process in the simulator. Ends only if the port cannot be had.
-pub async fn run(place: plinth_workload::Place) {
-    let database = plinth_client::connect(place.cluster);
-    let options = Options {
-        enforce_quota: true,
-        ..Options::default()
-    };
-    match Keeper::listen(database, place.listen, options).await {
-        Ok(keeper) => keeper.serve().await,
-        Err(error) => {
-            trace_warn!("KeeperNotListening", "address" => place.listen, "error" => error);
+pub fn run(place: plinth_workload::Place) -> Boxed<'static, ()> {
+    Box::pin(async move {
+        let database = plinth_client::connect(place.cluster);
+        let options = Options {
+            enforce_quota: true,
+            ..Options::default()
+        };
+        match Keeper::listen(database, place.listen, options).await {
+            Ok(keeper) => keeper.serve().await,
+            Err(error) => {
+                trace_warn!("KeeperNotListening", "address" => place.listen, "error" => error);
+            }
         }
-    }
+    })
 }
 
 /// A gateway that serves ZooKeeper's clients, from a database or something else.
@@ -48,53 +50,55 @@ impl Keeper {
     ///
     /// # Errors
     /// An address cannot be listened at, or there is none.
-    pub async fn listen(
+    pub fn listen(
         database: Database,
         doors: impl Into<Doors>,
         options: Options,
-    ) -> std::io::Result<Keeper> {
-        Self::listen_over(Rc::new(Stored(database)), doors, options).await
+    ) -> Boxed<'static, std::io::Result<Keeper>> {
+        Self::listen_over(Rc::new(Stored(database)), doors, options)
     }
 
     /// As [`listen`](Self::listen), a gateway that stands on `backing`.
     ///
     /// # Errors
     /// An address cannot be listened at, or there is none.
-    pub async fn listen_over(
+    pub fn listen_over(
         backing: Rc<dyn Backing>,
         doors: impl Into<Doors>,
         options: Options,
-    ) -> std::io::Result<Keeper> {
+    ) -> Boxed<'static, std::io::Result<Keeper>> {
         let doors = doors.into();
-        let (mut listeners, mut plain, mut secure) = ([None, None], None, None);
-        if let Some(address) = doors.plain {
-            let listener = listen(address).await?;
-            plain = Some(listener.local_addr()?);
-            listeners[0] = Some(listener);
-        }
-        if let Some((address, guests)) = doors.secure {
-            let listener = listen(address).await?;
-            secure = Some(Rc::new(Secure::new(listener.local_addr()?, guests)));
-            listeners[1] = Some(listener);
-        }
-        let address = plain.or(secure.as_ref().map(|secure| secure.address));
-        let address = address.ok_or(std::io::ErrorKind::AddrNotAvailable)?;
-        let gateway = Rc::new(Gateway {
-            options,
-            backing,
-            address,
-            plain,
-            secure,
-            life: Watch::new(None),
-            next_client: Cell::new(1),
-            started: now(),
-            counters: Rc::new(Counters::default()),
-            alarm: Rc::default(),
-            addresses: Rc::default(),
-        });
-        Ok(Keeper {
-            gateway,
-            listeners: RefCell::new(Some(listeners)),
+        Box::pin(async move {
+            let (mut listeners, mut plain, mut secure) = ([None, None], None, None);
+            if let Some(address) = doors.plain {
+                let listener = listen(address).await?;
+                plain = Some(listener.local_addr()?);
+                listeners[0] = Some(listener);
+            }
+            if let Some((address, guests)) = doors.secure {
+                let listener = listen(address).await?;
+                secure = Some(Rc::new(Secure::new(listener.local_addr()?, guests)));
+                listeners[1] = Some(listener);
+            }
+            let address = plain.or(secure.as_ref().map(|secure| secure.address));
+            let address = address.ok_or(std::io::ErrorKind::AddrNotAvailable)?;
+            let gateway = Rc::new(Gateway {
+                options,
+                backing,
+                address,
+                plain,
+                secure,
+                life: Watch::new(None),
+                next_client: Cell::new(1),
+                started: now(),
+                counters: Rc::new(Counters::default()),
+                alarm: Rc::default(),
+                addresses: Rc::default(),
+            });
+            Ok(Keeper {
+                gateway,
+                listeners: RefCell::new(Some(listeners)),
+            })
         })
     }
 
@@ -109,37 +113,39 @@ impl Keeper {
     }
 
     /// Serves until the future is dropped. May be called once.
-    pub async fn serve(&self) {
-        let [plain, secure] = self.listeners.take().expect("it serves once");
-        let connections = TaskGroup::new();
-        let start = |connection: Connection, secure: Option<Rc<Secure>>| {
-            let gateway = self.gateway.clone();
-            let most = gateway.options.max_connections_per_address;
-            let Some(place) = gateway.addresses.take(connection.peer.ip(), most) else {
-                return ControlFlow::Continue(());
-            };
-            let client = gateway.next_client.get();
-            gateway.next_client.set(client + 1);
-            connections.spawn("keeper client", async move {
-                // Boxed: a future that is handed on takes its room in each frame that it passes.
-                let serving = Box::pin(async {
-                    let entered = match secure {
-                        Some(secure) => secure.enter(connection).await,
-                        None => Some((connection, Origin::default())),
-                    };
-                    if let Some(entered) = entered {
-                        requests::serve(gateway, client, entered, &place).await;
-                    }
+    pub fn serve(&self) -> Boxed<'_, ()> {
+        Box::pin(async move {
+            let [plain, secure] = self.listeners.take().expect("it serves once");
+            let connections = TaskGroup::new();
+            let start = |connection: Connection, secure: Option<Rc<Secure>>| {
+                let gateway = self.gateway.clone();
+                let most = gateway.options.max_connections_per_address;
+                let Some(place) = gateway.addresses.take(connection.peer.ip(), most) else {
+                    return ControlFlow::Continue(());
+                };
+                let client = gateway.next_client.get();
+                gateway.next_client.set(client + 1);
+                connections.spawn("keeper client", async move {
+                    // Boxed: a future that is handed on takes its room in each frame that it passes.
+                    let serving = Box::pin(async {
+                        let entered = match secure {
+                            Some(secure) => secure.enter(connection).await,
+                            None => Some((connection, Origin::default())),
+                        };
+                        if let Some(entered) = entered {
+                            requests::serve(gateway, client, entered, &place).await;
+                        }
+                    });
+                    race(serving, place.given_up()).await;
                 });
-                race(serving, place.given_up()).await;
+                ControlFlow::Continue(())
+            };
+            let plain = taking(plain, |connection| start(connection, None));
+            let secure = taking(secure, |connection| {
+                start(connection, self.gateway.secure.clone())
             });
-            ControlFlow::Continue(())
-        };
-        let plain = taking(plain, |connection| start(connection, None));
-        let secure = taking(secure, |connection| {
-            start(connection, self.gateway.secure.clone())
-        });
-        race(race(plain, secure), live(&self.gateway)).await;
+            race(race(plain, secure), live(&self.gateway)).await;
+        })
     }
 
     /// The names of the commands of ZooKeeper's AdminServer that it has.
@@ -148,8 +154,8 @@ impl Keeper {
     }
 
     /// The answer to a command of ZooKeeper's AdminServer.
-    pub async fn command(&self, name: &str) -> serde_json::Value {
-        commands::run(&self.gateway, name).await
+    pub fn command<'a>(&'a self, name: &'a str) -> Boxed<'a, serde_json::Value> {
+        Box::pin(async move { commands::run(&self.gateway, name).await })
     }
 
     /// Its numbers for monitoring.

@@ -14,6 +14,7 @@ use bytes::{BufMut, Bytes};
 use plinth_client::{Database, Stream, StreamOptions, Transaction};
 use plinth_core::version::Versionstamp;
 use plinth_core::{Error, MutationKind, Result, Version};
+use plinth_runtime::Boxed;
 use plinth_runtime::trace_warn;
 use std::rc::Rc;
 
@@ -44,49 +45,57 @@ async fn create_stream(transaction: &Transaction, name: &str) -> Result<()> {
 }
 
 /// Opens the tree; makes it if it is not there.
-pub async fn open(database: &Database, rows: &Rows, name: &str) -> Result<Opened> {
-    loop {
-        let found = database.run(async |transaction| {
-            let opened = open_existing(&transaction, rows, name).await?;
-            if opened.is_none() {
-                create_stream(&transaction, name).await?;
-                make(&transaction, rows)?;
+pub fn open<'a>(
+    database: &'a Database,
+    rows: &'a Rows,
+    name: &'a str,
+) -> Boxed<'a, Result<Opened>> {
+    Box::pin(async move {
+        loop {
+            let found = database.run(async |transaction| {
+                let opened = open_existing(&transaction, rows, name).await?;
+                if opened.is_none() {
+                    create_stream(&transaction, name).await?;
+                    make(&transaction, rows)?;
+                }
+                Ok(opened)
+            });
+            // The record of a tree that was just made has the version of its commit.
+            if let Some(opened) = found.await? {
+                return Ok(opened);
             }
-            Ok(opened)
-        });
-        // The record of a tree that was just made has the version of its commit.
-        if let Some(opened) = found.await? {
-            return Ok(opened);
         }
-    }
+    })
 }
 
 /// Opens the tree, if it is there.
 ///
 /// # Errors
 /// `unsupported_format_version` if an import of it has not ended, or a newer release has written it.
-pub async fn open_existing(
-    transaction: &Transaction,
-    rows: &Rows,
-    name: &str,
-) -> Result<Option<Opened>> {
-    let Some(record) = transaction.get(rows.meta(), false).await? else {
-        return Ok(None);
-    };
-    let zxids = match parse(&record)? {
-        Record::Whole(zxids) => zxids,
-        Record::Importing(_) => {
-            trace_warn!("KeeperTreeHalfImported", "tree" => name);
-            return Err(Error::unsupported_format_version);
-        }
-    };
-    let stream = transaction.open_stream(stream_name(name)).await?;
-    let version = transaction.get_read_version().await?;
-    Ok(Some(Opened {
-        zxids,
-        stream,
-        version,
-    }))
+pub fn open_existing<'a>(
+    transaction: &'a Transaction,
+    rows: &'a Rows,
+    name: &'a str,
+) -> Boxed<'a, Result<Option<Opened>>> {
+    Box::pin(async move {
+        let Some(record) = transaction.get(rows.meta(), false).await? else {
+            return Ok(None);
+        };
+        let zxids = match parse(&record)? {
+            Record::Whole(zxids) => zxids,
+            Record::Importing(_) => {
+                trace_warn!("KeeperTreeHalfImported", "tree" => name);
+                return Err(Error::unsupported_format_version);
+            }
+        };
+        let stream = transaction.open_stream(stream_name(name)).await?;
+        let version = transaction.get_read_version().await?;
+        Ok(Some(Opened {
+            zxids,
+            stream,
+            version,
+        }))
+    })
 }
 
 /// What a tree's record says.
@@ -98,9 +107,14 @@ pub enum Record {
 }
 
 /// Reads the record of a tree; `None` if there is no such tree. The transaction conflicts with a change of it.
-pub async fn record(transaction: &Transaction, rows: &Rows) -> Result<Option<Record>> {
-    let record = transaction.get(rows.meta(), false).await?;
-    record.map(|record| parse(&record)).transpose()
+pub fn record<'a>(
+    transaction: &'a Transaction,
+    rows: &'a Rows,
+) -> Boxed<'a, Result<Option<Record>>> {
+    Box::pin(async move {
+        let record = transaction.get(rows.meta(), false).await?;
+        record.map(|record| parse(&record)).transpose()
+    })
 }
 
 /// Clears a tree that is not whole, and gives it to the import with this number.
@@ -114,25 +128,27 @@ pub fn begin_import(transaction: &Transaction, rows: &Rows, import: u64) {
 }
 
 /// Makes a tree that was filled one that gateways open; `totals` are those of all its nodes.
-pub async fn end_import(
-    transaction: &Transaction,
-    rows: &Rows,
-    name: &str,
+pub fn end_import<'a>(
+    transaction: &'a Transaction,
+    rows: &'a Rows,
+    name: &'a str,
     zxids: Zxids,
     totals: Totals,
-) -> Result<()> {
-    // One may be left of a tree whose rows were cleared. Nobody reads its past.
-    match transaction.open_stream(stream_name(name)).await {
-        Ok(_) => {}
-        Err(Error::stream_not_found) => create_stream(transaction, name).await?,
-        Err(error) => return Err(error),
-    }
-    let mut record = Versionstamp::new(0, 0).0.to_vec();
-    record[..8].copy_from_slice(&zxids.base.to_be_bytes());
-    record.put_u8(FORMAT);
-    transaction.set(rows.meta(), record);
-    put_totals(rows, totals, |key, row| transaction.set(key, row));
-    Ok(())
+) -> Boxed<'a, Result<()>> {
+    Box::pin(async move {
+        // One may be left of a tree whose rows were cleared. Nobody reads its past.
+        match transaction.open_stream(stream_name(name)).await {
+            Ok(_) => {}
+            Err(Error::stream_not_found) => create_stream(transaction, name).await?,
+            Err(error) => return Err(error),
+        }
+        let mut record = Versionstamp::new(0, 0).0.to_vec();
+        record[..8].copy_from_slice(&zxids.base.to_be_bytes());
+        record.put_u8(FORMAT);
+        transaction.set(rows.meta(), record);
+        put_totals(rows, totals, |key, row| transaction.set(key, row));
+        Ok(())
+    })
 }
 
 fn parse(record: &[u8]) -> Result<Record> {

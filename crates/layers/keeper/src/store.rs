@@ -3,10 +3,8 @@
 use bytes::Bytes;
 use plinth_core::key::KeyRange;
 use plinth_core::{Result, Version};
-use std::pin::Pin;
 
-/// A future of an object's method.
-pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+pub use plinth_runtime::Boxed;
 
 /// Where a read of a range may end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

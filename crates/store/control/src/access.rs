@@ -8,6 +8,7 @@ use plinth_core::Result;
 use plinth_core::key::printable;
 use plinth_core::system_keys::ACCESS;
 use plinth_identity::tokens::{KEY_NAME_BYTES_MAX, PublicKey, is_key_name};
+use plinth_runtime::Boxed;
 
 /// Most keys that a database trusts: every role reads all of them.
 const TRUSTED_MAX: usize = 100;
@@ -19,41 +20,45 @@ async fn read_in(transaction: &Transaction) -> Result<Access> {
 }
 
 /// What is configured.
-pub async fn read(database: &Database) -> Outcome<Access> {
-    decide(database, async |tr| Ok(Ok(read_in(tr).await?))).await
+pub fn read(database: &Database) -> Boxed<'_, Outcome<Access>> {
+    Box::pin(async move { decide(database, async |tr| Ok(Ok(read_in(tr).await?))).await })
 }
 
 /// Lets tokens count that this key signs, in place of another key of that name.
-pub async fn trust(database: &Database, name: &str, key: PublicKey) -> Outcome<()> {
-    if !is_key_name(name) {
-        return Err(format!(
-            "the name of a key has from 1 to {KEY_NAME_BYTES_MAX} bytes; nothing has changed"
-        ));
-    }
-    decide(database, async |tr| {
-        let trusted = read_in(tr).await?.keys;
-        if !trusted.has(name) && trusted.iter().count() >= TRUSTED_MAX {
-            return Ok(Err(format!(
-                "{TRUSTED_MAX} keys are trusted already; revoke one first; nothing has changed"
-            )));
+pub fn trust<'a>(database: &'a Database, name: &'a str, key: PublicKey) -> Boxed<'a, Outcome<()>> {
+    Box::pin(async move {
+        if !is_key_name(name) {
+            return Err(format!(
+                "the name of a key has from 1 to {KEY_NAME_BYTES_MAX} bytes; nothing has changed"
+            ));
         }
-        tr.set(key_row(name), key.bytes());
-        Ok(Ok(()))
+        decide(database, async |tr| {
+            let trusted = read_in(tr).await?.keys;
+            if !trusted.has(name) && trusted.iter().count() >= TRUSTED_MAX {
+                return Ok(Err(format!(
+                    "{TRUSTED_MAX} keys are trusted already; revoke one first; nothing has changed"
+                )));
+            }
+            tr.set(key_row(name), key.bytes());
+            Ok(Ok(()))
+        })
+        .await
     })
-    .await
 }
 
 /// Lets no token count any more that this key has signed.
-pub async fn revoke(database: &Database, name: &str) -> Outcome<()> {
-    decide(database, async |tr| {
-        if !read_in(tr).await?.keys.has(name) {
-            return Ok(Err(format!(
-                "no key {} is trusted; `listtrusted' lists those that are; nothing has changed",
-                printable(name.as_bytes())
-            )));
-        }
-        tr.clear(key_row(name));
-        Ok(Ok(()))
+pub fn revoke<'a>(database: &'a Database, name: &'a str) -> Boxed<'a, Outcome<()>> {
+    Box::pin(async move {
+        decide(database, async |tr| {
+            if !read_in(tr).await?.keys.has(name) {
+                return Ok(Err(format!(
+                    "no key {} is trusted; `listtrusted' lists those that are; nothing has changed",
+                    printable(name.as_bytes())
+                )));
+            }
+            tr.clear(key_row(name));
+            Ok(Ok(()))
+        })
+        .await
     })
-    .await
 }

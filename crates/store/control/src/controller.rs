@@ -37,7 +37,7 @@ use plinth_protocol::status::{GetStatus, StatusReply};
 use plinth_rpc::{Gone, Interface, Registration, Responder, Transport, Waiters, wait_failure};
 use plinth_runtime::gauge::Gauge;
 use plinth_runtime::sync::Notify;
-use plinth_runtime::{Duration, Either, TaskGroup, probe, trace};
+use plinth_runtime::{Boxed, Duration, Either, TaskGroup, probe, trace};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -101,39 +101,45 @@ struct Controller {
 
 /// Runs the controller until another takes over. `interface` is the one that was elected. Its failure beacon belongs
 /// to the candidate, because coordinators watch it from the moment of the election.
-pub async fn run(transport: Transport, coordinators: Coordinators, interface: Interface) {
-    let controller = Rc::new(Controller::new(&transport, &coordinators, interface));
-    let _serving = (controller.clone().serve(), controller.gauges());
-    let tasks = TaskGroup::new();
-    let documents = controller.clone().make_status_documents();
-    tasks.spawn("status", documents);
-    tasks.spawn("old polls", controller.cluster.clone().answer_old_polls());
-    tasks.spawn(
-        "time keeper",
-        time_keeper::keep(controller.cluster.database.clone()),
-    );
-    let database = controller.cluster.database.clone();
-    let sizes = controller.cluster.stream_sizes.clone();
-    tasks.spawn("streams", streams::trim(database, sizes));
-    let mut coordinated = CoordinatedState::new(&transport, &coordinators, interface.id);
-    loop {
-        match recovery::recover(&controller.context, &mut coordinated).await {
-            Ok(running) => {
-                controller.begin(&running);
-                match controller.keep(&mut coordinated, running).await {
-                    Error::coordinated_state_conflict | Error::coordinators_changed => break,
-                    _ => trace!("EpochEnded", "reason" => controller.context.phase.why_ended()),
+pub fn run(
+    transport: Transport,
+    coordinators: Coordinators,
+    interface: Interface,
+) -> Boxed<'static, ()> {
+    Box::pin(async move {
+        let controller = Rc::new(Controller::new(&transport, &coordinators, interface));
+        let _serving = (controller.clone().serve(), controller.gauges());
+        let tasks = TaskGroup::new();
+        let documents = controller.clone().make_status_documents();
+        tasks.spawn("status", documents);
+        tasks.spawn("old polls", controller.cluster.clone().answer_old_polls());
+        tasks.spawn(
+            "time keeper",
+            time_keeper::keep(controller.cluster.database.clone()),
+        );
+        let database = controller.cluster.database.clone();
+        let sizes = controller.cluster.stream_sizes.clone();
+        tasks.spawn("streams", streams::trim(database, sizes));
+        let mut coordinated = CoordinatedState::new(&transport, &coordinators, interface.id);
+        loop {
+            match recovery::recover(&controller.context, &mut coordinated).await {
+                Ok(running) => {
+                    controller.begin(&running);
+                    match controller.keep(&mut coordinated, running).await {
+                        Error::coordinated_state_conflict | Error::coordinators_changed => break,
+                        _ => trace!("EpochEnded", "reason" => controller.context.phase.why_ended()),
+                    }
+                }
+                Err(Error::coordinated_state_conflict | Error::coordinators_changed) => break,
+                Err(error) => {
+                    trace!("RecoveryFailed", "error" => error);
+                    plinth_runtime::sleep(Duration::from_millis(RECOVERY_RETRY_MS.get())).await;
                 }
             }
-            Err(Error::coordinated_state_conflict | Error::coordinators_changed) => break,
-            Err(error) => {
-                trace!("RecoveryFailed", "error" => error);
-                plinth_runtime::sleep(Duration::from_millis(RECOVERY_RETRY_MS.get())).await;
-            }
         }
-    }
-    probe!("controller_ends_after_conflict");
-    trace!("ControllerEnded", "id" => interface.id);
+        probe!("controller_ends_after_conflict");
+        trace!("ControllerEnded", "id" => interface.id);
+    })
 }
 
 impl Controller {

@@ -6,6 +6,7 @@ use plinth_core::{DatabaseConfig, Uid};
 use plinth_protocol::control::RegisterWorker;
 use plinth_protocol::coordination::{self, GetLeader, GetLeaderReply};
 use plinth_rpc::{Place, Transport};
+use plinth_runtime::Boxed;
 use plinth_runtime::Duration;
 use std::collections::BTreeSet;
 
@@ -14,40 +15,42 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 /// Checks whether the processes at `wanted` can be the coordinators. Returns those that have lost their registers,
 /// each with the id of the start at which it reported that; or a refusal in one line.
-pub async fn check(
-    transport: &Transport,
-    now: &ClusterFile,
-    wanted: &[Place],
-) -> Result<Vec<(Place, Uid)>, String> {
-    let successor = now.succeeded_by(wanted.to_vec());
-    // All processes will read the cluster file from its text.
-    if let Err(wrong) = ClusterFile::parse(&successor.to_string()) {
-        return Err(format!(
-            "the new cluster file would be wrong: {wrong}; nothing has changed"
-        ));
-    }
-    let answers = ask(transport, &successor).await;
-    let silent = answers.iter().filter(|(_, reply)| reply.is_none());
-    let silent: Vec<String> = silent.map(|(place, _)| place.to_string()).collect();
-    let lost: Vec<(Place, Uid)> = answers
-        .iter()
-        .filter_map(|(place, reply)| Some((place.clone(), reply.as_ref()?.lost?)))
-        .collect();
-    let set = |list: &[Place]| list.iter().cloned().collect::<BTreeSet<_>>();
-    if set(wanted) == set(&now.coordinators) && lost.is_empty() {
-        return Err("these are the coordinators already".into());
-    }
-    match silent.is_empty() {
-        true => Ok(lost),
-        false => Err(format!(
-            "{} cannot be a coordinator of this cluster: no server of it answers there{}; nothing has changed",
-            silent.join(", "),
-            match wanted.iter().any(Place::is_named) {
-                true => " that was started with this --public-address",
-                false => "",
-            }
-        )),
-    }
+pub fn check<'a>(
+    transport: &'a Transport,
+    now: &'a ClusterFile,
+    wanted: &'a [Place],
+) -> Boxed<'a, Result<Vec<(Place, Uid)>, String>> {
+    Box::pin(async move {
+        let successor = now.succeeded_by(wanted.to_vec());
+        // All processes will read the cluster file from its text.
+        if let Err(wrong) = ClusterFile::parse(&successor.to_string()) {
+            return Err(format!(
+                "the new cluster file would be wrong: {wrong}; nothing has changed"
+            ));
+        }
+        let answers = ask(transport, &successor).await;
+        let silent = answers.iter().filter(|(_, reply)| reply.is_none());
+        let silent: Vec<String> = silent.map(|(place, _)| place.to_string()).collect();
+        let lost: Vec<(Place, Uid)> = answers
+            .iter()
+            .filter_map(|(place, reply)| Some((place.clone(), reply.as_ref()?.lost?)))
+            .collect();
+        let set = |list: &[Place]| list.iter().cloned().collect::<BTreeSet<_>>();
+        if set(wanted) == set(&now.coordinators) && lost.is_empty() {
+            return Err("these are the coordinators already".into());
+        }
+        match silent.is_empty() {
+            true => Ok(lost),
+            false => Err(format!(
+                "{} cannot be a coordinator of this cluster: no server of it answers there{}; nothing has changed",
+                silent.join(", "),
+                match wanted.iter().any(Place::is_named) {
+                    true => " that was started with this --public-address",
+                    false => "",
+                }
+            )),
+        }
+    })
 }
 
 /// The answer of each coordinator of the set; `None` if it does not answer in time.
@@ -64,12 +67,14 @@ async fn ask(transport: &Transport, cluster: &ClusterFile) -> Vec<(Place, Option
 }
 
 /// True if one of the coordinators reports that it has lost its registers.
-pub async fn one_is_lost(transport: &Transport, now: &ClusterFile) -> bool {
-    let is_lost = |reply: &GetLeaderReply| reply.lost.is_some();
-    let answers = ask(transport, now).await;
-    answers
-        .iter()
-        .any(|(_, reply)| reply.as_ref().is_some_and(is_lost))
+pub fn one_is_lost<'a>(transport: &'a Transport, now: &'a ClusterFile) -> Boxed<'a, bool> {
+    Box::pin(async move {
+        let is_lost = |reply: &GetLeaderReply| reply.lost.is_some();
+        let answers = ask(transport, now).await;
+        answers
+            .iter()
+            .any(|(_, reply)| reply.as_ref().is_some_and(is_lost))
+    })
 }
 
 /// Refusal if some of these processes cannot be coordinators because their disks are sick.

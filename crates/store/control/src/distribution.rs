@@ -11,6 +11,7 @@ use plinth_core::distribution::{
     Maintenance, NO_BALANCE, NO_HEALING,
 };
 use plinth_protocol::control::RegisterWorker;
+use plinth_runtime::Boxed;
 use plinth_runtime::unix_time_ms;
 use std::collections::BTreeSet;
 
@@ -28,53 +29,58 @@ pub(crate) async fn read_in(transaction: &Transaction) -> Result<Distribution> {
     Ok(Distribution::from_rows(&rows))
 }
 
-pub async fn read(database: &Database) -> Outcome<Distribution> {
-    decide(database, async |tr| Ok(Ok(read_in(tr).await?))).await
+pub fn read(database: &Database) -> Boxed<'_, Outcome<Distribution>> {
+    Box::pin(async move { decide(database, async |tr| Ok(Ok(read_in(tr).await?))).await })
 }
 
 /// Switches data distribution on or off. Shards that move already arrive all the same.
-pub async fn switch(database: &Database, on: bool) -> Outcome<()> {
-    decide(database, async |tr| {
-        tr.set(MODE, if on { MODE_ON } else { MODE_OFF });
-        Ok(Ok(()))
+pub fn switch(database: &Database, on: bool) -> Boxed<'_, Outcome<()>> {
+    Box::pin(async move {
+        decide(database, async |tr| {
+            tr.set(MODE, if on { MODE_ON } else { MODE_OFF });
+            Ok(Ok(()))
+        })
+        .await
     })
-    .await
 }
 
-pub async fn switch_part(database: &Database, part: Part, on: bool) -> Outcome<()> {
-    decide(database, async |tr| {
-        let row = match part {
-            Part::Healing => NO_HEALING,
-            Part::Balance => NO_BALANCE,
-        };
-        match on {
-            true => tr.clear(row),
-            false => tr.set(row, ""),
-        }
-        if (part, on) == (Part::Healing, false) {
-            tr.clear(MAINTENANCE);
-        }
-        Ok(Ok(()))
+pub fn switch_part(database: &Database, part: Part, on: bool) -> Boxed<'_, Outcome<()>> {
+    Box::pin(async move {
+        decide(database, async |tr| {
+            let row = match part {
+                Part::Healing => NO_HEALING,
+                Part::Balance => NO_BALANCE,
+            };
+            match on {
+                true => tr.clear(row),
+                false => tr.set(row, ""),
+            }
+            if (part, on) == (Part::Healing, false) {
+                tr.clear(MAINTENANCE);
+            }
+            Ok(Ok(()))
+        })
+        .await
     })
-    .await
 }
 
 /// Puts a zone under maintenance, in place of any other. Refused if no process is in that zone.
-pub async fn maintain(
-    database: &Database,
-    workers: &[RegisterWorker],
-    zone: &str,
+pub fn maintain<'a>(
+    database: &'a Database,
+    workers: &'a [RegisterWorker],
+    zone: &'a str,
     seconds: f64,
-) -> Outcome<()> {
-    let zones: BTreeSet<&str> = workers.iter().map(|w| &w.locality.zone[..]).collect();
-    if !zones.contains(zone) {
-        let zones: Vec<&str> = zones.into_iter().collect();
-        return Err(format!(
-            "no process of this cluster is in zone {zone}; there are {}; nothing has changed",
-            zones.join(", ")
-        ));
-    }
-    decide(database, async |tr| {
+) -> Boxed<'a, Outcome<()>> {
+    Box::pin(async move {
+        let zones: BTreeSet<&str> = workers.iter().map(|w| &w.locality.zone[..]).collect();
+        if !zones.contains(zone) {
+            let zones: Vec<&str> = zones.into_iter().collect();
+            return Err(format!(
+                "no process of this cluster is in zone {zone}; there are {}; nothing has changed",
+                zones.join(", ")
+            ));
+        }
+        decide(database, async |tr| {
         if read_in(tr).await?.no_healing {
             return Ok(Err(
                 "data distribution is disabled for failures of storage servers, so that no zone can be under \
@@ -91,13 +97,16 @@ pub async fn maintain(
         Ok(Ok(()))
     })
     .await
+    })
 }
 
 /// Ends the maintenance, if there is one.
-pub async fn end_maintenance(database: &Database) -> Outcome<()> {
-    decide(database, async |tr| {
-        tr.clear(MAINTENANCE);
-        Ok(Ok(()))
+pub fn end_maintenance(database: &Database) -> Boxed<'_, Outcome<()>> {
+    Box::pin(async move {
+        decide(database, async |tr| {
+            tr.clear(MAINTENANCE);
+            Ok(Ok(()))
+        })
+        .await
     })
-    .await
 }

@@ -15,6 +15,7 @@ use plinth_core::system_keys::{CONFIG, DATABASE_LOCK, EXCLUDED, EXCLUDED_END};
 use plinth_core::{DatabaseConfig, EngineKind, Error, Result, Uid};
 use plinth_protocol::control::{ProcessClass, RegisterWorker};
 use plinth_protocol::log::LogSystem;
+use plinth_runtime::Boxed;
 use plinth_runtime::knobs::Knobs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -137,206 +138,234 @@ pub fn fewer_logs(config: &DatabaseConfig, workers: &[RegisterWorker]) -> Option
     })
 }
 
-pub async fn configured(database: &Database) -> Outcome<Configured> {
-    decide(database, async |tr| Ok(Ok(Configured::read(tr).await?))).await
+pub fn configured(database: &Database) -> Boxed<'_, Outcome<Configured>> {
+    Box::pin(async move { decide(database, async |tr| Ok(Ok(Configured::read(tr).await?))).await })
 }
 
 /// Changes the configuration and returns the new one.
-pub async fn configure(
-    database: &Database,
-    workers: &[RegisterWorker],
+pub fn configure<'a>(
+    database: &'a Database,
+    workers: &'a [RegisterWorker],
     change: ConfigChange,
-) -> Outcome<DatabaseConfig> {
-    change.check()?;
-    decide(database, async |tr| {
-        let mut wanted = Configured::read(tr).await?;
-        wanted.config = change.apply(wanted.config);
-        if let Err(refusal) = check(&wanted, workers) {
-            return Ok(Err(refusal));
-        }
-        tr.set(CONFIG, wanted.config.to_bytes());
-        if let Some(clients) = change.clients {
-            tr.set(clients_row(), clients.name());
-        }
-        Ok(Ok(wanted.config))
+) -> Boxed<'a, Outcome<DatabaseConfig>> {
+    Box::pin(async move {
+        change.check()?;
+        decide(database, async |tr| {
+            let mut wanted = Configured::read(tr).await?;
+            wanted.config = change.apply(wanted.config);
+            if let Err(refusal) = check(&wanted, workers) {
+                return Ok(Err(refusal));
+            }
+            tr.set(CONFIG, wanted.config.to_bytes());
+            if let Some(clients) = change.clients {
+                tr.set(clients_row(), clients.name());
+            }
+            Ok(Ok(wanted.config))
+        })
+        .await
     })
-    .await
 }
 
 /// Excludes the targets: they get neither data nor roles, and what they have moves to other processes. Each target
 /// must match a process that lives or has data, unless `force` is set: a typing error would look like success.
-pub async fn exclude(
-    database: &Database,
-    workers: &[RegisterWorker],
-    targets: &[Target],
+pub fn exclude<'a>(
+    database: &'a Database,
+    workers: &'a [RegisterWorker],
+    targets: &'a [Target],
     force: bool,
-) -> Outcome<()> {
-    decide(database, async |tr| {
-        let list = singletons::read_servers(tr).await?;
-        let is_somebody = |target: &&Target| {
-            let mut servers = list.servers.iter();
-            workers.iter().any(|worker| target.matches(worker))
-                || servers.any(|(_, record)| target.names(&record.address))
-        };
-        if !force && let Some(nobody) = targets.iter().find(|target| !is_somebody(target)) {
-            return Ok(Err(format!(
-                "no process of this cluster is {nobody}; nothing has changed \
+) -> Boxed<'a, Outcome<()>> {
+    Box::pin(async move {
+        decide(database, async |tr| {
+            let list = singletons::read_servers(tr).await?;
+            let is_somebody = |target: &&Target| {
+                let mut servers = list.servers.iter();
+                workers.iter().any(|worker| target.matches(worker))
+                    || servers.any(|(_, record)| target.names(&record.address))
+            };
+            if !force && let Some(nobody) = targets.iter().find(|target| !is_somebody(target)) {
+                return Ok(Err(format!(
+                    "no process of this cluster is {nobody}; nothing has changed \
                 (`exclude force …' excludes it before it comes)"
-            )));
-        }
-        let mut wanted = Configured::read(tr).await?;
-        wanted.excluded.extend_from_slice(targets);
-        if let Err(refusal) = check(&wanted, workers) {
-            return Ok(Err(refusal));
-        }
-        targets
-            .iter()
-            .for_each(|target| tr.set(exclusion::key(target), ""));
-        Ok(Ok(()))
+                )));
+            }
+            let mut wanted = Configured::read(tr).await?;
+            wanted.excluded.extend_from_slice(targets);
+            if let Err(refusal) = check(&wanted, workers) {
+                return Ok(Err(refusal));
+            }
+            targets
+                .iter()
+                .for_each(|target| tr.set(exclusion::key(target), ""));
+            Ok(Ok(()))
+        })
+        .await
     })
-    .await
 }
 
 /// Includes the targets again, or all targets if the list is empty.
-pub async fn include(database: &Database, targets: &[Target]) -> Outcome<()> {
-    decide(database, async |tr| {
-        if targets.is_empty() {
-            tr.clear_range(EXCLUDED, EXCLUDED_END);
-        }
-        targets
-            .iter()
-            .for_each(|target| tr.clear(exclusion::key(target)));
-        Ok(Ok(()))
+pub fn include<'a>(database: &'a Database, targets: &'a [Target]) -> Boxed<'a, Outcome<()>> {
+    Box::pin(async move {
+        decide(database, async |tr| {
+            if targets.is_empty() {
+                tr.clear_range(EXCLUDED, EXCLUDED_END);
+            }
+            targets
+                .iter()
+                .for_each(|target| tr.clear(exclusion::key(target)));
+            Ok(Ok(()))
+        })
+        .await
     })
-    .await
 }
 
 /// Sets the class of a process. `None` restores the class that the process declares.
-pub async fn set_class(
-    database: &Database,
-    workers: &[RegisterWorker],
+pub fn set_class<'a>(
+    database: &'a Database,
+    workers: &'a [RegisterWorker],
     address: SocketAddr,
     class: Option<ProcessClass>,
-) -> Outcome<()> {
-    let mut at = workers.iter().filter(|w| w.worker.address == address);
-    let worker = at.next().ok_or(format!(
-        "no process of this cluster is at {address}; nothing has changed"
-    ))?;
-    let process = worker.locality.process;
-    let key = configured::class_key(process);
-    decide(database, async |tr| {
-        let mut wanted = Configured::read(tr).await?;
-        match class {
-            Some(class) => drop(wanted.classes.insert(process, class)),
-            None => drop(wanted.classes.remove(&process)),
-        }
-        if let Err(refusal) = check(&wanted, workers) {
-            return Ok(Err(refusal));
-        }
-        match class {
-            Some(class) => tr.set(&key, class.name()),
-            None => tr.clear(&key),
-        }
-        Ok(Ok(()))
+) -> Boxed<'a, Outcome<()>> {
+    Box::pin(async move {
+        let mut at = workers.iter().filter(|w| w.worker.address == address);
+        let worker = at.next().ok_or(format!(
+            "no process of this cluster is at {address}; nothing has changed"
+        ))?;
+        let process = worker.locality.process;
+        let key = configured::class_key(process);
+        decide(database, async |tr| {
+            let mut wanted = Configured::read(tr).await?;
+            match class {
+                Some(class) => drop(wanted.classes.insert(process, class)),
+                None => drop(wanted.classes.remove(&process)),
+            }
+            if let Err(refusal) = check(&wanted, workers) {
+                return Ok(Err(refusal));
+            }
+            match class {
+                Some(class) => tr.set(&key, class.name()),
+                None => tr.clear(&key),
+            }
+            Ok(Ok(()))
+        })
+        .await
     })
-    .await
 }
 
 /// Sets the knob in every process that was not given a value itself. `None` restores its default.
-pub async fn set_knob(database: &Database, name: &str, value: Option<&str>) -> Outcome<()> {
-    let default = Knobs::default();
-    let default = default.list().into_iter().find(|(known, _)| *known == name);
-    let (_, default) = default.ok_or(format!("there is no knob `{name}'; `getknob' lists all"))?;
-    configured::check_knob(name, value.unwrap_or(&default))?;
-    decide(database, async |tr| {
-        match value {
-            Some(value) => tr.set(configured::knob_key(name), value),
-            None => tr.clear(configured::knob_key(name)),
-        }
-        Ok(Ok(()))
+pub fn set_knob<'a>(
+    database: &'a Database,
+    name: &'a str,
+    value: Option<&'a str>,
+) -> Boxed<'a, Outcome<()>> {
+    Box::pin(async move {
+        let default = Knobs::default();
+        let default = default.list().into_iter().find(|(known, _)| *known == name);
+        let (_, default) =
+            default.ok_or(format!("there is no knob `{name}'; `getknob' lists all"))?;
+        configured::check_knob(name, value.unwrap_or(&default))?;
+        decide(database, async |tr| {
+            match value {
+                Some(value) => tr.set(configured::knob_key(name), value),
+                None => tr.clear(configured::knob_key(name)),
+            }
+            Ok(Ok(()))
+        })
+        .await
     })
-    .await
 }
 
 /// Excluded processes that still have data, or logs that are still needed.
-pub async fn still_needed(
-    database: &Database,
-    workers: &[RegisterWorker],
-    logs: &LogSystem,
-) -> Outcome<BTreeSet<SocketAddr>> {
-    decide(database, async |tr| {
-        let excluded = exclusion::read(tr).await?;
-        let list = singletons::read_servers(tr).await?;
-        let addresses: BTreeMap<Uid, SocketAddr> = list
-            .servers
-            .iter()
-            .map(|(id, record)| (*id, record.address))
-            .collect();
-        let storage = addresses.values();
-        let logs = logs.generations.iter().flat_map(|g| &g.logs);
-        let in_use: BTreeSet<SocketAddr> = storage
-            .copied()
-            .chain(logs.map(|log| log.address))
-            .collect();
-        let needed = in_use.into_iter().filter(|address| {
-            let named = excluded.iter().any(|target| target.names(address));
-            let worker = workers
+pub fn still_needed<'a>(
+    database: &'a Database,
+    workers: &'a [RegisterWorker],
+    logs: &'a LogSystem,
+) -> Boxed<'a, Outcome<BTreeSet<SocketAddr>>> {
+    Box::pin(async move {
+        decide(database, async |tr| {
+            let excluded = exclusion::read(tr).await?;
+            let list = singletons::read_servers(tr).await?;
+            let addresses: BTreeMap<Uid, SocketAddr> = list
+                .servers
                 .iter()
-                .find(|worker| worker.worker.address == *address);
-            named || worker.is_some_and(|worker| exclusion::is_excluded(worker, &excluded))
-        });
-        Ok(Ok(needed.collect()))
+                .map(|(id, record)| (*id, record.address))
+                .collect();
+            let storage = addresses.values();
+            let logs = logs.generations.iter().flat_map(|g| &g.logs);
+            let in_use: BTreeSet<SocketAddr> = storage
+                .copied()
+                .chain(logs.map(|log| log.address))
+                .collect();
+            let needed = in_use.into_iter().filter(|address| {
+                let named = excluded.iter().any(|target| target.names(address));
+                let worker = workers
+                    .iter()
+                    .find(|worker| worker.worker.address == *address);
+                named || worker.is_some_and(|worker| exclusion::is_excluded(worker, &excluded))
+            });
+            Ok(Ok(needed.collect()))
+        })
+        .await
     })
-    .await
 }
 
 /// True if the process of each storage server is among the workers. Those of a new controller register one by one.
-pub async fn are_all_known(database: &Database, workers: &[RegisterWorker]) -> Outcome<bool> {
-    decide(database, async |tr| {
-        let list = singletons::read_servers(tr).await?;
-        let mut servers = list.servers.iter();
-        let is_known = |address| workers.iter().any(|w| w.worker.address == address);
-        Ok(Ok(servers.all(|(_, record)| is_known(record.address))))
+pub fn are_all_known<'a>(
+    database: &'a Database,
+    workers: &'a [RegisterWorker],
+) -> Boxed<'a, Outcome<bool>> {
+    Box::pin(async move {
+        decide(database, async |tr| {
+            let list = singletons::read_servers(tr).await?;
+            let mut servers = list.servers.iter();
+            let is_known = |address| workers.iter().any(|w| w.worker.address == address);
+            Ok(Ok(servers.all(|(_, record)| is_known(record.address))))
+        })
+        .await
     })
-    .await
 }
 
 /// Locks the database: only lock-aware transactions may read and write.
-pub async fn lock(database: &Database, id: Uid) -> Outcome<()> {
-    decide(database, async |tr| {
-        match tr.get(DATABASE_LOCK, false).await? {
-            Some(holder) if Uid::from_bytes(&holder) != Some(id) => Ok(Err(format!(
-                "the database is locked already, with {}",
-                Uid::from_bytes(&holder).map_or("an unknown id".into(), |id| id.to_string())
-            ))),
-            _ => {
-                tr.set(DATABASE_LOCK, id.to_bytes());
-                Ok(Ok(()))
+pub fn lock(database: &Database, id: Uid) -> Boxed<'_, Outcome<()>> {
+    Box::pin(async move {
+        decide(database, async |tr| {
+            match tr.get(DATABASE_LOCK, false).await? {
+                Some(holder) if Uid::from_bytes(&holder) != Some(id) => Ok(Err(format!(
+                    "the database is locked already, with {}",
+                    Uid::from_bytes(&holder).map_or("an unknown id".into(), |id| id.to_string())
+                ))),
+                _ => {
+                    tr.set(DATABASE_LOCK, id.to_bytes());
+                    Ok(Ok(()))
+                }
             }
-        }
+        })
+        .await
     })
-    .await
 }
 
-pub async fn is_locked(database: &Database) -> Outcome<bool> {
-    decide(database, async |tr| {
-        Ok(Ok(tr.get(DATABASE_LOCK, false).await?.is_some()))
+pub fn is_locked(database: &Database) -> Boxed<'_, Outcome<bool>> {
+    Box::pin(async move {
+        decide(database, async |tr| {
+            Ok(Ok(tr.get(DATABASE_LOCK, false).await?.is_some()))
+        })
+        .await
     })
-    .await
 }
 
 /// Removes the lock. The lock must have this id.
-pub async fn unlock(database: &Database, id: Uid) -> Outcome<()> {
-    decide(database, async |tr| {
-        match tr.get(DATABASE_LOCK, false).await? {
-            Some(holder) if Uid::from_bytes(&holder) != Some(id) => Ok(Err(
-                "the database is locked with another id; it stays locked".into(),
-            )),
-            _ => {
-                tr.clear(DATABASE_LOCK);
-                Ok(Ok(()))
+pub fn unlock(database: &Database, id: Uid) -> Boxed<'_, Outcome<()>> {
+    Box::pin(async move {
+        decide(database, async |tr| {
+            match tr.get(DATABASE_LOCK, false).await? {
+                Some(holder) if Uid::from_bytes(&holder) != Some(id) => Ok(Err(
+                    "the database is locked with another id; it stays locked".into(),
+                )),
+                _ => {
+                    tr.clear(DATABASE_LOCK);
+                    Ok(Ok(()))
+                }
             }
-        }
+        })
+        .await
     })
-    .await
 }

@@ -19,7 +19,7 @@ use plinth_core::system_keys::{
 use plinth_core::{Error, Key, KeySelector, Result, Uid};
 use plinth_protocol::storage::GetShardState;
 use plinth_rpc::{Interface, Transport};
-use plinth_runtime::{Duration, Pace};
+use plinth_runtime::{Boxed, Duration, Pace};
 
 /// Pause between two checks whether a destination is ready.
 const POLL: Duration = Duration::from_millis(100);
@@ -35,60 +35,67 @@ pub fn prepare(transaction: &Transaction) -> Result<()> {
 }
 
 /// Every shard of the database, in key order.
-pub async fn read_shards(transaction: &Transaction) -> Result<Vec<(KeyRange, ShardRecord)>> {
-    let begin = KeySelector::first_greater_or_equal(KEY_SERVERS);
-    let end = KeySelector::first_greater_or_equal(KEY_SERVERS_END);
-    let rows = transaction
-        .get_range_all(begin, end, RangeOptions::default(), false)
-        .await?;
-    let mut shards: Vec<(KeyRange, ShardRecord)> = Vec::with_capacity(rows.len());
-    let mut pace = Pace::new();
-    for (key, value) in rows {
-        if shards.len().is_multiple_of(SHARDS_A_LOOK) {
-            pace.rest_if_over().await;
+pub fn read_shards(transaction: &Transaction) -> Boxed<'_, Result<Vec<(KeyRange, ShardRecord)>>> {
+    Box::pin(async move {
+        let begin = KeySelector::first_greater_or_equal(KEY_SERVERS);
+        let end = KeySelector::first_greater_or_equal(KEY_SERVERS_END);
+        let rows = transaction
+            .get_range_all(begin, end, RangeOptions::default(), false)
+            .await?;
+        let mut shards: Vec<(KeyRange, ShardRecord)> = Vec::with_capacity(rows.len());
+        let mut pace = Pace::new();
+        for (key, value) in rows {
+            if shards.len().is_multiple_of(SHARDS_A_LOOK) {
+                pace.rest_if_over().await;
+            }
+            let begin = key.slice(KEY_SERVERS.len()..);
+            let record = ShardRecord::from_bytes(value).ok_or(Error::file_corrupt)?;
+            if let Some((last, _)) = shards.last_mut() {
+                last.end = begin.clone();
+            }
+            shards.push((KeyRange::new(begin, ALL_KEYS_END), record));
         }
-        let begin = key.slice(KEY_SERVERS.len()..);
-        let record = ShardRecord::from_bytes(value).ok_or(Error::file_corrupt)?;
-        if let Some((last, _)) = shards.last_mut() {
-            last.end = begin.clone();
-        }
-        shards.push((KeyRange::new(begin, ALL_KEYS_END), record));
-    }
-    Ok(shards)
+        Ok(shards)
+    })
 }
 
 /// The shard that `key` lies in.
-pub async fn shard_at(transaction: &Transaction, key: &[u8]) -> Result<(KeyRange, ShardRecord)> {
-    let entry = key_servers_key(key);
-    let read = async |begin: KeySelector, end: KeySelector, reverse: bool| {
-        let options = RangeOptions {
-            limit: 1,
-            reverse,
-            ..RangeOptions::default()
+pub fn shard_at<'a>(
+    transaction: &'a Transaction,
+    key: &'a [u8],
+) -> Boxed<'a, Result<(KeyRange, ShardRecord)>> {
+    Box::pin(async move {
+        let entry = key_servers_key(key);
+        let read = async |begin: KeySelector, end: KeySelector, reverse: bool| {
+            let options = RangeOptions {
+                limit: 1,
+                reverse,
+                ..RangeOptions::default()
+            };
+            let rows = transaction
+                .get_range(begin, end, options, false)
+                .await?
+                .rows;
+            Ok::<_, Error>(rows.into_iter().next())
         };
-        let rows = transaction
-            .get_range(begin, end, options, false)
-            .await?
-            .rows;
-        Ok::<_, Error>(rows.into_iter().next())
-    };
-    let first = KeySelector::first_greater_or_equal(KEY_SERVERS);
-    let after = KeySelector::first_greater_than(entry);
-    let last = KeySelector::first_greater_or_equal(KEY_SERVERS_END);
-    let found = read(first, after.clone(), true).await?;
-    let (begin, value) = found.ok_or(Error::file_corrupt)?;
-    let next = read(after, last, false).await?;
-    let suffix = |key: &Key| parse_key_servers_key(key).map(Key::copy_from_slice);
-    let range = KeyRange {
-        begin: suffix(&begin).ok_or(Error::file_corrupt)?,
-        end: next
-            .and_then(|(key, _)| suffix(&key))
-            .unwrap_or(Key::from_static(ALL_KEYS_END)),
-    };
-    Ok((
-        range,
-        ShardRecord::from_bytes(value).ok_or(Error::file_corrupt)?,
-    ))
+        let first = KeySelector::first_greater_or_equal(KEY_SERVERS);
+        let after = KeySelector::first_greater_than(entry);
+        let last = KeySelector::first_greater_or_equal(KEY_SERVERS_END);
+        let found = read(first, after.clone(), true).await?;
+        let (begin, value) = found.ok_or(Error::file_corrupt)?;
+        let next = read(after, last, false).await?;
+        let suffix = |key: &Key| parse_key_servers_key(key).map(Key::copy_from_slice);
+        let range = KeyRange {
+            begin: suffix(&begin).ok_or(Error::file_corrupt)?,
+            end: next
+                .and_then(|(key, _)| suffix(&key))
+                .unwrap_or(Key::from_static(ALL_KEYS_END)),
+        };
+        Ok((
+            range,
+            ShardRecord::from_bytes(value).ok_or(Error::file_corrupt)?,
+        ))
+    })
 }
 
 fn put(transaction: &Transaction, begin: &[u8], record: &ShardRecord) {
@@ -112,39 +119,41 @@ async fn cut_out(transaction: &Transaction, range: &KeyRange, team: &[Uid]) -> R
 }
 
 /// Starts a move: the team that holds the range begins to give it to `destination`.
-pub async fn start(
-    transaction: &Transaction,
-    range: &KeyRange,
-    team: &[Uid],
-    destination: &[Uid],
-) -> Result<()> {
-    let mut record = cut_out(transaction, range, team).await?;
-    if !record.destination.is_empty() && record.destination != destination {
-        return Err(Error::operation_obsolete);
-    }
-    record.destination = destination.to_vec();
-    put(transaction, &range.begin, &record);
-    Ok(())
+pub fn start<'a>(
+    transaction: &'a Transaction,
+    range: &'a KeyRange,
+    team: &'a [Uid],
+    destination: &'a [Uid],
+) -> Boxed<'a, Result<()>> {
+    Box::pin(async move {
+        let mut record = cut_out(transaction, range, team).await?;
+        if !record.destination.is_empty() && record.destination != destination {
+            return Err(Error::operation_obsolete);
+        }
+        record.destination = destination.to_vec();
+        put(transaction, &range.begin, &record);
+        Ok(())
+    })
 }
 
 /// Finishes a move: the destination holds the range. All of its servers must be [ready](wait_until_ready).
-pub async fn finish(
-    transaction: &Transaction,
-    range: &KeyRange,
-    team: &[Uid],
-    destination: &[Uid],
-) -> Result<()> {
-    end(transaction, range, team, destination, destination).await
+pub fn finish<'a>(
+    transaction: &'a Transaction,
+    range: &'a KeyRange,
+    team: &'a [Uid],
+    destination: &'a [Uid],
+) -> Boxed<'a, Result<()>> {
+    Box::pin(async move { end(transaction, range, team, destination, destination).await })
 }
 
 /// Cancels a move: the old team keeps the range.
-pub async fn cancel(
-    transaction: &Transaction,
-    range: &KeyRange,
-    team: &[Uid],
-    destination: &[Uid],
-) -> Result<()> {
-    end(transaction, range, team, destination, team).await
+pub fn cancel<'a>(
+    transaction: &'a Transaction,
+    range: &'a KeyRange,
+    team: &'a [Uid],
+    destination: &'a [Uid],
+) -> Boxed<'a, Result<()>> {
+    Box::pin(async move { end(transaction, range, team, destination, team).await })
 }
 
 async fn end(
@@ -174,27 +183,35 @@ async fn end(
 }
 
 /// Makes a boundary at `key`. Both sides stay on their team. Does nothing if there is one already.
-pub async fn split(transaction: &Transaction, key: &[u8]) -> Result<()> {
-    let (shard, record) = shard_at(transaction, key).await?;
-    if shard.begin != key {
-        put(transaction, key, &record);
-    }
-    Ok(())
+pub fn split<'a>(transaction: &'a Transaction, key: &'a [u8]) -> Boxed<'a, Result<()>> {
+    Box::pin(async move {
+        let (shard, record) = shard_at(transaction, key).await?;
+        if shard.begin != key {
+            put(transaction, key, &record);
+        }
+        Ok(())
+    })
 }
 
 /// Joins two neighbouring shards, which must have the same team and must not be moving.
-pub async fn merge(transaction: &Transaction, left: &KeyRange, right: &KeyRange) -> Result<()> {
-    let (shard, record) = shard_at(transaction, &left.begin).await?;
-    if shard.begin == left.begin && shard.end == right.end {
-        return Ok(()); // an earlier attempt did it
-    }
-    let (next, next_record) = shard_at(transaction, &right.begin).await?;
-    let as_expected = shard == *left && next == *right;
-    if !as_expected || next_record != record || !record.destination.is_empty() {
-        return Err(Error::operation_obsolete);
-    }
-    transaction.clear(key_servers_key(&right.begin));
-    Ok(())
+pub fn merge<'a>(
+    transaction: &'a Transaction,
+    left: &'a KeyRange,
+    right: &'a KeyRange,
+) -> Boxed<'a, Result<()>> {
+    Box::pin(async move {
+        let (shard, record) = shard_at(transaction, &left.begin).await?;
+        if shard.begin == left.begin && shard.end == right.end {
+            return Ok(()); // an earlier attempt did it
+        }
+        let (next, next_record) = shard_at(transaction, &right.begin).await?;
+        let as_expected = shard == *left && next == *right;
+        if !as_expected || next_record != record || !record.destination.is_empty() {
+            return Err(Error::operation_obsolete);
+        }
+        transaction.clear(key_servers_key(&right.begin));
+        Ok(())
+    })
 }
 
 /// Waits until every server can serve the range at every version that may still be read. The move must have been

@@ -2,6 +2,7 @@
 
 use crate::ClusterFile;
 use plinth_rpc::Credentials;
+use plinth_runtime::Boxed;
 use plinth_tls::{Certificates, Material, Policy, Settings};
 use std::fmt;
 use std::path::Path;
@@ -58,21 +59,23 @@ impl Tls {
     /// Reads what `settings` say; `None` if they say nothing. Rules without a certificate are refused: whoever gives
     /// them believes that others are checked. For a process that hears later whether its cluster asks
     /// for TLS. The error is a line for the user.
-    pub async fn read(settings: Settings) -> Result<Option<Arc<Tls>>, String> {
-        if settings.is_empty() {
-            return nothing_else(&settings).map(|()| None);
-        }
-        let material = settings.read().await?;
-        Tls::new(settings, material).map(Some)
+    pub fn read(settings: Settings) -> Boxed<'static, Result<Option<Arc<Tls>>, String>> {
+        Box::pin(async move {
+            if settings.is_empty() {
+                return nothing_else(&settings).map(|()| None);
+            }
+            let material = settings.read().await?;
+            Tls::new(settings, material).map(Some)
+        })
     }
 
     /// The same for a process of this cluster file.
-    pub async fn load(
+    pub fn load<'a>(
         settings: Settings,
-        cluster: &ClusterFile,
-        path: &Path,
-    ) -> Result<Option<Arc<Tls>>, String> {
-        enough(Tls::read(settings).await?, cluster, path)
+        cluster: &'a ClusterFile,
+        path: &'a Path,
+    ) -> Boxed<'a, Result<Option<Arc<Tls>>, String>> {
+        Box::pin(async move { enough(Tls::read(settings).await?, cluster, path) })
     }
 
     /// The same for who has read already: `material` is what `settings` say, if they say something.

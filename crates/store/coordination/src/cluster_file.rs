@@ -13,6 +13,7 @@ use bytes::Bytes;
 use plinth_identity::Identity;
 use plinth_identity::keys::Keyring;
 use plinth_rpc::{Credentials, Place};
+use plinth_runtime::Boxed;
 use plinth_tls::Settings;
 use std::fmt;
 use std::net::SocketAddr;
@@ -148,23 +149,27 @@ impl ClusterFile {
 
     /// Reads `path`, and the keys beside it if there are some, for those who do not speak TLS: a file that asks for it
     /// is refused. The error names the file.
-    pub async fn load(path: &Path) -> Result<Self, ClusterFileError> {
-        let file = Self::load_with_keys(path).await?;
-        if file.is_tls {
-            return error(format!(
-                "cluster file {}: it asks for TLS, which is not spoken here; use a file without {TLS}",
-                path.display()
-            ));
-        }
-        Ok(file)
+    pub fn load(path: &Path) -> Boxed<'_, Result<Self, ClusterFileError>> {
+        Box::pin(async move {
+            let file = Self::load_with_keys(path).await?;
+            if file.is_tls {
+                return error(format!(
+                    "cluster file {}: it asks for TLS, which is not spoken here; use a file without {TLS}",
+                    path.display()
+                ));
+            }
+            Ok(file)
+        })
     }
 
     /// Reads `path`, the keys beside it, and the certificates that `settings` name. The error names the file.
-    pub async fn load_with(path: &Path, settings: Settings) -> Result<Self, ClusterFileError> {
-        let mut file = Self::load_with_keys(path).await?;
-        let certificates = Tls::load(settings, &file, path).await;
-        file.certificates = certificates.map_err(ClusterFileError)?;
-        Ok(file)
+    pub fn load_with(path: &Path, settings: Settings) -> Boxed<'_, Result<Self, ClusterFileError>> {
+        Box::pin(async move {
+            let mut file = Self::load_with_keys(path).await?;
+            let certificates = Tls::load(settings, &file, path).await;
+            file.certificates = certificates.map_err(ClusterFileError)?;
+            Ok(file)
+        })
     }
 
     /// The addresses of the coordinators, for those who do not follow names. The error names the file at `path`.
@@ -198,17 +203,19 @@ impl ClusterFile {
     }
 
     /// Reads `path` only. The error names it.
-    pub async fn read(path: &Path) -> Result<Self, ClusterFileError> {
-        let at =
-            |what: String| ClusterFileError(format!("cluster file {}: {what}", path.display()));
-        let bytes = plinth_runtime::disk::read_file(path)
-            .await
-            .map_err(|e| at(e.to_string()))?;
-        if bytes.len() > FILE_BYTES_MAX {
-            return Err(at("it is too large".into()));
-        }
-        let text = std::str::from_utf8(&bytes).map_err(|_| at("it is not text".into()))?;
-        Self::parse(text).map_err(|e| at(e.0))
+    pub fn read(path: &Path) -> Boxed<'_, Result<Self, ClusterFileError>> {
+        Box::pin(async move {
+            let at =
+                |what: String| ClusterFileError(format!("cluster file {}: {what}", path.display()));
+            let bytes = plinth_runtime::disk::read_file(path)
+                .await
+                .map_err(|e| at(e.to_string()))?;
+            if bytes.len() > FILE_BYTES_MAX {
+                return Err(at("it is too large".into()));
+            }
+            let text = std::str::from_utf8(&bytes).map_err(|_| at("it is not text".into()))?;
+            Self::parse(text).map_err(|e| at(e.0))
+        })
     }
 
     /// What a process proves with its keys and certificates that wants to be `identity` to this cluster.
@@ -230,11 +237,13 @@ impl ClusterFile {
     }
 
     /// Writes the file. Several processes may do so at once.
-    pub async fn save(&self, path: &Path) -> std::io::Result<()> {
-        let own = format!("{:016x}.tmp", plinth_runtime::random::u64());
-        let text = Bytes::from(format!("{self}\n"));
-        let written = plinth_runtime::disk::write_file_durably_by(path, text, &own);
-        written.await.map(drop)
+    pub fn save<'a>(&'a self, path: &'a Path) -> Boxed<'a, std::io::Result<()>> {
+        Box::pin(async move {
+            let own = format!("{:016x}.tmp", plinth_runtime::random::u64());
+            let text = Bytes::from(format!("{self}\n"));
+            let written = plinth_runtime::disk::write_file_durably_by(path, text, &own);
+            written.await.map(drop)
+        })
     }
 
     /// `description:id` without the number of the set of coordinators. It identifies the data, so that a stray
@@ -323,20 +332,22 @@ pub fn number_of_register(register: &str) -> u64 {
 
 /// Which file to use: the one given, else the environment's, else the one in the working directory, else the
 /// system-wide one.
-pub async fn find(given: Option<&Path>, environment: Option<&str>) -> PathBuf {
-    if let Some(path) = given {
-        return path.to_path_buf();
-    }
-    if let Some(path) = environment.filter(|path| !path.is_empty()) {
-        return PathBuf::from(path);
-    }
-    let here = PathBuf::from(DEFAULT_NAME);
-    // One that cannot be looked at is named to who opens it.
-    if plinth_runtime::disk::exists(&here).await.unwrap_or(true) {
-        here
-    } else {
-        PathBuf::from(SYSTEM_WIDE_PATH)
-    }
+pub fn find<'a>(given: Option<&'a Path>, environment: Option<&'a str>) -> Boxed<'a, PathBuf> {
+    Box::pin(async move {
+        if let Some(path) = given {
+            return path.to_path_buf();
+        }
+        if let Some(path) = environment.filter(|path| !path.is_empty()) {
+            return PathBuf::from(path);
+        }
+        let here = PathBuf::from(DEFAULT_NAME);
+        // One that cannot be looked at is named to who opens it.
+        if plinth_runtime::disk::exists(&here).await.unwrap_or(true) {
+            here
+        } else {
+            PathBuf::from(SYSTEM_WIDE_PATH)
+        }
+    })
 }
 
 #[cfg(test)]

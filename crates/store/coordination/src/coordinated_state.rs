@@ -28,7 +28,7 @@ use bytes::Bytes;
 use plinth_core::{Error, Result, Uid};
 use plinth_protocol::coordination::{BeginRegister, CoordinatedValue, ask};
 use plinth_rpc::{Place, Transport};
-use plinth_runtime::{Duration, buggify, fault, planted, probe, trace};
+use plinth_runtime::{Boxed, Duration, buggify, fault, planted, probe, trace};
 
 /// Pause between two attempts to write while others write too.
 const PAUSE_MS: std::ops::Range<u64> = 20..100;
@@ -63,68 +63,76 @@ impl CoordinatedState {
     /// Reads the newest value and fences all earlier readers' writes. Waits until a majority answers. `None` if there
     /// is no database yet. [`Error::coordinators_changed`] if the state has moved: the caller ends, because the new
     /// coordinators elect another controller.
-    pub async fn read(&mut self) -> Result<Option<Bytes>> {
-        match self.register.read_settled().await? {
-            None => Ok(None),
-            Some(value) if value.successor.is_empty() => Ok(Some(value.state)),
-            Some(value)
-                if planted!(
-                    "move_of_coordinators_forgotten",
-                    "a recovery goes on with coordinators whose state may have moved"
-                ) && !value.moved =>
-            {
-                Ok(Some(value.state))
+    pub fn read(&mut self) -> Boxed<'_, Result<Option<Bytes>>> {
+        Box::pin(async move {
+            match self.register.read_settled().await? {
+                None => Ok(None),
+                Some(value) if value.successor.is_empty() => Ok(Some(value.state)),
+                Some(value)
+                    if planted!(
+                        "move_of_coordinators_forgotten",
+                        "a recovery goes on with coordinators whose state may have moved"
+                    ) && !value.moved =>
+                {
+                    Ok(Some(value.state))
+                }
+                Some(value) => {
+                    probe!("coordinated_state_is_elsewhere");
+                    self.complete_move(value).await?;
+                    Err(Error::coordinators_changed)
+                }
             }
-            Some(value) => {
-                probe!("coordinated_state_is_elsewhere");
-                self.complete_move(value).await?;
-                Err(Error::coordinators_changed)
-            }
-        }
+        })
     }
 
     /// Reads the newest value, without holding up those who write. `None` if it is not certain, because somebody is
     /// writing it or moves it now: [`read`](Self::read) tells then. Waits until a majority answers.
-    pub async fn peek(&self) -> Option<Option<Bytes>> {
-        match self.register.peek().await? {
-            None => Some(None),
-            Some(value) if value.successor.is_empty() => Some(Some(value.state)),
-            Some(_) => None,
-        }
+    pub fn peek(&self) -> Boxed<'_, Option<Option<Bytes>>> {
+        Box::pin(async move {
+            match self.register.peek().await? {
+                None => Some(None),
+                Some(value) if value.successor.is_empty() => Some(Some(value.state)),
+                Some(_) => None,
+            }
+        })
     }
 
     /// Reads the value, which must still be the `state` that this owner left there.
-    pub async fn read_own(&mut self, state: &Bytes) -> Result<()> {
-        match self.read().await? {
-            Some(found) if found == state => Ok(()),
-            _ => Err(Error::coordinated_state_conflict),
-        }
+    pub fn read_own<'a>(&'a mut self, state: &'a Bytes) -> Boxed<'a, Result<()>> {
+        Box::pin(async move {
+            match self.read().await? {
+                Some(found) if found == state => Ok(()),
+                _ => Err(Error::coordinated_state_conflict),
+            }
+        })
     }
 
     /// Replaces the value read. Fails if there was another reader since.
-    pub async fn write(&mut self, state: Bytes) -> Result<()> {
-        self.register.write(here(state)).await
+    pub fn write(&mut self, state: Bytes) -> Boxed<'_, Result<()>> {
+        Box::pin(async move { self.register.write(here(state)).await })
     }
 
     /// Moves the value just read to other coordinators, which must all live. Those in `lost`, which have just
     /// reported that they lost their registers, may begin again. Must not be used afterwards.
-    pub async fn move_to(
+    pub fn move_to(
         &mut self,
         coordinators: Vec<Place>,
         state: Bytes,
         lost: Vec<(Place, Uid)>,
-    ) -> Result<()> {
-        let successor = self.register.file.succeeded_by(coordinators);
-        trace!("CoordinatorsMove", "to" => successor);
-        let value = CoordinatedValue {
-            successor: successor.to_string(),
-            moved: false,
-            state,
-        };
-        self.register.write(value.clone()).await?;
-        trace!("SuccessorWritten", "to" => successor);
-        self.let_begin(&successor, lost).await;
-        self.finish_move(value).await
+    ) -> Boxed<'_, Result<()>> {
+        Box::pin(async move {
+            let successor = self.register.file.succeeded_by(coordinators);
+            trace!("CoordinatorsMove", "to" => successor);
+            let value = CoordinatedValue {
+                successor: successor.to_string(),
+                moved: false,
+                state,
+            };
+            self.register.write(value.clone()).await?;
+            trace!("SuccessorWritten", "to" => successor);
+            self.let_begin(&successor, lost).await;
+            self.finish_move(value).await
+        })
     }
 
     /// Lets coordinators that have lost their registers begin this one. None of them can have had it before: each had

@@ -35,7 +35,9 @@ use plinth_rpc::{Interface, Registration, Responder, Transport, wait_failure};
 use plinth_runtime::disk::Synced;
 use plinth_runtime::gauge::Gauge;
 use plinth_runtime::sync::{QueueReceiver, QueueSender, Watch, queue};
-use plinth_runtime::{Duration, Instant, TaskGroup, disk, planted, probe, trace, trace_warn};
+use plinth_runtime::{
+    Boxed, Duration, Instant, TaskGroup, disk, planted, probe, trace, trace_warn,
+};
 use promise::Promise;
 use registers::Registers;
 use std::cell::RefCell;
@@ -55,25 +57,29 @@ pub fn file_in(directory: &Path) -> PathBuf {
 }
 
 /// Writes the registers of a coordinator that has promised nothing. Only for a directory that never had registers.
-pub async fn begin(directory: &Path, cluster: &str) -> std::io::Result<()> {
-    let registers = Registers::new(cluster.to_string());
-    disk::write_file_durably(&file_in(directory), registers.encode())
-        .await
-        .map(drop)
+pub fn begin<'a>(directory: &'a Path, cluster: &'a str) -> Boxed<'a, std::io::Result<()>> {
+    Box::pin(async move {
+        let registers = Registers::new(cluster.to_string());
+        disk::write_file_durably(&file_in(directory), registers.encode())
+            .await
+            .map(drop)
+    })
 }
 
 /// Lets a coordinator that has lost its registers start as one that has promised nothing. That may break its former
 /// promises, so it is only a last resort of an operator. False if nothing is lost.
-pub async fn begin_again(directory: &Path, cluster: &str) -> Result<bool, String> {
-    let path = file_in(directory);
-    let (_, lost) = load(&path, cluster, true).await?;
-    if lost.is_none() {
-        return Ok(false);
-    }
-    put_aside(&path).await;
-    let unwritable = |e| format!("cannot write {}: {e}", path.display());
-    begin(directory, cluster).await.map_err(unwritable)?;
-    Ok(true)
+pub fn begin_again<'a>(directory: &'a Path, cluster: &'a str) -> Boxed<'a, Result<bool, String>> {
+    Box::pin(async move {
+        let path = file_in(directory);
+        let (_, lost) = load(&path, cluster, true).await?;
+        if lost.is_none() {
+            return Ok(false);
+        }
+        put_aside(&path).await;
+        let unwritable = |e| format!("cannot write {}: {e}", path.display());
+        begin(directory, cluster).await.map_err(unwritable)?;
+        Ok(true)
+    })
 }
 
 /// Loads the registers. If registers that must be there are gone or damaged, also returns why they are lost.
@@ -142,50 +148,52 @@ pub struct Coordinator<L> {
 /// Starts a coordinator of the cluster with the key `cluster`. It answers those who call it by its address, and those
 /// who call it by its own name, if the transport has one. Its registers lie in `directory`; they `must_be_there` if
 /// the directory was used before. Fails if they belong to another cluster or cannot be read.
-pub async fn start(
-    transport: &Transport,
-    directory: &Path,
-    cluster: &str,
+pub fn start<'a>(
+    transport: &'a Transport,
+    directory: &'a Path,
+    cluster: &'a str,
     must_be_there: bool,
-) -> Result<Coordinator<impl Future<Output = Error> + use<>>, String> {
-    let path = file_in(directory);
-    let (registers, lost) = load(&path, cluster, must_be_there).await?;
-    if let Some(line) = &lost {
-        trace_warn!("CoordinatorLost", "file" => path.display(), "what" => line);
-    }
-    let (registers, lost) = (Rc::new(RefCell::new(registers)), Watch::new(lost));
-    let (accesses, accessed) = queue();
-    let voting = Rc::new(Voting::new(transport.clone()));
-    let gauges = [
-        Gauge::of("coordinator_candidates", &voting, |v| {
-            v.votes.borrow().len()
-        }),
-        Gauge::of("coordinator_watching", &voting, |v| {
-            v.watching.borrow().len()
-        }),
-    ];
-    let mut ids = vec![COORDINATOR];
-    let name = transport.name();
-    ids.extend(
-        name.as_ref()
-            .map(coordinator_id)
-            .filter(|id| *id != COORDINATOR),
-    );
-    let serve = |id| {
-        (
-            serve_registers(transport, id, &registers, accesses.clone()),
-            serve_votes(transport, id, &registers, &voting),
-        )
-    };
-    let serving: (_, Vec<_>) = (gauges, ids.into_iter().map(serve).collect());
-    let found = lost.clone();
-    let life = async move {
-        let _serving = serving;
-        let error = keep_registers(registers, path, accessed, found).await;
-        trace!("CoordinatorEnded", "reason" => error);
-        error
-    };
-    Ok(Coordinator { life, lost })
+) -> Boxed<'a, Result<Coordinator<impl Future<Output = Error> + use<>>, String>> {
+    Box::pin(async move {
+        let path = file_in(directory);
+        let (registers, lost) = load(&path, cluster, must_be_there).await?;
+        if let Some(line) = &lost {
+            trace_warn!("CoordinatorLost", "file" => path.display(), "what" => line);
+        }
+        let (registers, lost) = (Rc::new(RefCell::new(registers)), Watch::new(lost));
+        let (accesses, accessed) = queue();
+        let voting = Rc::new(Voting::new(transport.clone()));
+        let gauges = [
+            Gauge::of("coordinator_candidates", &voting, |v| {
+                v.votes.borrow().len()
+            }),
+            Gauge::of("coordinator_watching", &voting, |v| {
+                v.watching.borrow().len()
+            }),
+        ];
+        let mut ids = vec![COORDINATOR];
+        let name = transport.name();
+        ids.extend(
+            name.as_ref()
+                .map(coordinator_id)
+                .filter(|id| *id != COORDINATOR),
+        );
+        let serve = |id| {
+            (
+                serve_registers(transport, id, &registers, accesses.clone()),
+                serve_votes(transport, id, &registers, &voting),
+            )
+        };
+        let serving: (_, Vec<_>) = (gauges, ids.into_iter().map(serve).collect());
+        let found = lost.clone();
+        let life = async move {
+            let _serving = serving;
+            let error = keep_registers(registers, path, accessed, found).await;
+            trace!("CoordinatorEnded", "reason" => error);
+            error
+        };
+        Ok(Coordinator { life, lost })
+    })
 }
 
 fn serve_registers(

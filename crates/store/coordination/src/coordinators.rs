@@ -2,7 +2,7 @@
 
 use crate::ClusterFile;
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{probe, trace, trace_warn};
+use plinth_runtime::{Boxed, probe, trace, trace_warn};
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -66,29 +66,41 @@ impl Coordinators {
     }
 
     /// Keeps the file at `path` up to date without end. The file contains `written`.
-    pub async fn keep_file(&self, path: &Path, mut written: ClusterFile) -> Infallible {
-        self.path.replace(Some(path.to_path_buf()));
-        loop {
-            self.newest.wait_until(|now| *now != written).await;
-            written = self.write_file(path, written).await;
-        }
+    pub fn keep_file<'a>(
+        &'a self,
+        path: &'a Path,
+        mut written: ClusterFile,
+    ) -> Boxed<'a, Infallible> {
+        Box::pin(async move {
+            self.path.replace(Some(path.to_path_buf()));
+            loop {
+                self.newest.wait_until(|now| *now != written).await;
+                written = self.write_file(path, written).await;
+            }
+        })
     }
 
     /// Updates the file at `path`, which contains `written`, and returns its wanted content. The file is opened for
     /// writing only if that differs. A file that cannot be written stays as it is, and one warning reports that: this
     /// process goes on with the addresses that it knows, and a process that starts with the file asks the former
     /// coordinators, which redirect it.
-    pub async fn write_file(&self, path: &Path, written: ClusterFile) -> ClusterFile {
-        let now = self.file();
-        if now != written
-            && let Err(error) = now.save(path).await
-            && !self.is_stale_on_disk.replace(true)
-        {
-            // Not named `file`, because the failure is no reason for an end of the process.
-            trace_warn!("ClusterFileNotWritten", "cluster_file" => path.display(),
+    pub fn write_file<'a>(
+        &'a self,
+        path: &'a Path,
+        written: ClusterFile,
+    ) -> Boxed<'a, ClusterFile> {
+        Box::pin(async move {
+            let now = self.file();
+            if now != written
+                && let Err(error) = now.save(path).await
+                && !self.is_stale_on_disk.replace(true)
+            {
+                // Not named `file`, because the failure is no reason for an end of the process.
+                trace_warn!("ClusterFileNotWritten", "cluster_file" => path.display(),
                 "error" => error, "coordinators" => now);
-        }
-        now
+            }
+            now
+        })
     }
 }
 

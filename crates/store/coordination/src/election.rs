@@ -17,7 +17,7 @@ use plinth_protocol::coordination::{
 };
 use plinth_rpc::{Request, Transport, wait_failure};
 use plinth_runtime::sync::{self, Notify, Watch};
-use plinth_runtime::{Duration, Either, TaskGroup, probe, trace};
+use plinth_runtime::{Boxed, Duration, Either, TaskGroup, probe, trace};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -27,44 +27,50 @@ const ANSWER_LIMIT: Duration = Duration::from_millis(500);
 const CHECK_INTERVAL: Duration = Duration::from_millis(2000);
 
 /// Runs for leader without end and keeps `leader` current. It holds this candidate while this candidate leads.
-pub async fn contend(
+pub fn contend(
     transport: Transport,
     coordinators: Coordinators,
     candidate: Candidate,
     leader: Watch<Option<Candidate>>,
-) {
-    loop {
-        let found = elect(&transport, &coordinators, &candidate).await;
-        leader.set(Some(found.clone()));
-        if found.controller == candidate.controller {
-            trace!("ElectedController", "id" => candidate.controller.id);
-            lead(&transport, &coordinators, &candidate).await;
-            probe!("controller_deposed");
-        } else {
-            follow(&transport, &coordinators, &found).await;
+) -> Boxed<'static, ()> {
+    Box::pin(async move {
+        loop {
+            let found = elect(&transport, &coordinators, &candidate).await;
+            leader.set(Some(found.clone()));
+            if found.controller == candidate.controller {
+                trace!("ElectedController", "id" => candidate.controller.id);
+                lead(&transport, &coordinators, &candidate).await;
+                probe!("controller_deposed");
+            } else {
+                follow(&transport, &coordinators, &found).await;
+            }
+            leader.set(None);
+            pause().await;
         }
-        leader.set(None);
-        pause().await;
-    }
+    })
 }
 
 /// Keeps `leader` current without running, as a client does.
-pub async fn observe(
+pub fn observe(
     transport: Transport,
     coordinators: Coordinators,
     leader: Watch<Option<Candidate>>,
-) {
-    loop {
-        match current_leader(&transport, &coordinators).await {
-            Some(found) => {
-                leader.set(Some(found.clone()));
-                follow(&transport, &coordinators, &found).await;
-                leader.set(None);
-                pause().await;
+) -> Boxed<'static, ()> {
+    Box::pin(async move {
+        loop {
+            match current_leader(&transport, &coordinators).await {
+                Some(found) => {
+                    leader.set(Some(found.clone()));
+                    follow(&transport, &coordinators, &found).await;
+                    leader.set(None);
+                    pause().await;
+                }
+                None => {
+                    plinth_runtime::sleep(Duration::from_millis(ELECTION_INTERVAL_MS.get())).await
+                }
             }
-            None => plinth_runtime::sleep(Duration::from_millis(ELECTION_INTERVAL_MS.get())).await,
         }
-    }
+    })
 }
 
 /// Waits a moment. Coordinators may still name a leader that is gone, until its lease ends; without a pause, asking
@@ -202,30 +208,32 @@ async fn follow(transport: &Transport, coordinators: &Coordinators, leader: &Can
 
 /// The leader that most coordinators name, of the majority that answers first; `None` if none is named. Follows
 /// coordinators that have moved.
-pub async fn current_leader(
-    transport: &Transport,
-    coordinators: &Coordinators,
-) -> Option<Candidate> {
-    loop {
-        let cluster = coordinators.file();
-        let request = GetLeader {
-            register: cluster.register(),
-        };
-        let has_moved = |reply: &GetLeaderReply| !reply.successor.is_empty();
-        let enough = |replies: &[GetLeaderReply]| {
-            // A coordinator that has lost its registers does not vote.
-            let voters = replies.iter().filter(|reply| reply.lost.is_none());
-            voters.count() >= cluster.majority() || replies.iter().any(has_moved)
-        };
-        let replies = ask_until(transport, &cluster, request, ANSWER_LIMIT, enough).await;
-        // A successor is only reported once it has the state: one answer is enough.
-        for reply in &replies {
-            coordinators.follow(&reply.successor);
+pub fn current_leader<'a>(
+    transport: &'a Transport,
+    coordinators: &'a Coordinators,
+) -> Boxed<'a, Option<Candidate>> {
+    Box::pin(async move {
+        loop {
+            let cluster = coordinators.file();
+            let request = GetLeader {
+                register: cluster.register(),
+            };
+            let has_moved = |reply: &GetLeaderReply| !reply.successor.is_empty();
+            let enough = |replies: &[GetLeaderReply]| {
+                // A coordinator that has lost its registers does not vote.
+                let voters = replies.iter().filter(|reply| reply.lost.is_none());
+                voters.count() >= cluster.majority() || replies.iter().any(has_moved)
+            };
+            let replies = ask_until(transport, &cluster, request, ANSWER_LIMIT, enough).await;
+            // A successor is only reported once it has the state: one answer is enough.
+            for reply in &replies {
+                coordinators.follow(&reply.successor);
+            }
+            if coordinators.file() == cluster {
+                return most_named(replies);
+            }
         }
-        if coordinators.file() == cluster {
-            return most_named(replies);
-        }
-    }
+    })
 }
 
 fn most_named(replies: Vec<GetLeaderReply>) -> Option<Candidate> {

@@ -5,7 +5,7 @@ use plinth_core::Error;
 use plinth_identity::greeting::Refusal;
 use plinth_protocol::coordination::{GetLeader, ask};
 use plinth_rpc::{Place, Transport};
-use plinth_runtime::{Duration, timeout};
+use plinth_runtime::{Boxed, Duration, timeout};
 use std::fmt;
 
 /// A coordinator that does not answer in this time is reported as silent.
@@ -38,31 +38,37 @@ pub enum Look {
 }
 
 /// Asks one of the coordinators.
-pub async fn look_at(transport: &Transport, file: &ClusterFile, place: &Place) -> Look {
-    let register = file.register();
-    let call = ask(transport, place, GetLeader { register });
-    match timeout(LIMIT, call).await {
-        Some(Ok(reply)) if reply.lost.is_some() => Look::Lost,
-        Some(Ok(reply)) if reply.leader.is_some() => Look::Answers { has_leader: true },
-        Some(Ok(reply)) if !reply.is_coordinator => Look::NoCoordinator,
-        Some(Ok(_)) => Look::Answers { has_leader: false },
-        Some(Err(Error::permission_denied)) => Look::NeedsKey,
-        Some(Err(Error::connection_failed)) | None if transport.is_unresolved(place) => {
-            Look::Unresolved
+pub fn look_at<'a>(
+    transport: &'a Transport,
+    file: &'a ClusterFile,
+    place: &'a Place,
+) -> Boxed<'a, Look> {
+    Box::pin(async move {
+        let register = file.register();
+        let call = ask(transport, place, GetLeader { register });
+        match timeout(LIMIT, call).await {
+            Some(Ok(reply)) if reply.lost.is_some() => Look::Lost,
+            Some(Ok(reply)) if reply.leader.is_some() => Look::Answers { has_leader: true },
+            Some(Ok(reply)) if !reply.is_coordinator => Look::NoCoordinator,
+            Some(Ok(_)) => Look::Answers { has_leader: false },
+            Some(Err(Error::permission_denied)) => Look::NeedsKey,
+            Some(Err(Error::connection_failed)) | None if transport.is_unresolved(place) => {
+                Look::Unresolved
+            }
+            Some(Err(Error::broken_promise)) if place.is_named() => Look::OtherName,
+            Some(Err(Error::connection_failed)) => match transport.ungreeted(place) {
+                Some(refusal) => Look::Ungreeted(refusal),
+                None => Look::Unreached,
+            },
+            Some(Err(Error::connection_string_invalid | Error::wrong_connection_file)) => {
+                Look::OtherCluster
+            }
+            Some(Err(Error::incompatible_protocol_version)) => Look::OtherVersion,
+            Some(Err(_)) if transport.is_unreachable(place) => Look::Silent,
+            Some(Err(_)) => Look::Fails,
+            None => Look::Silent,
         }
-        Some(Err(Error::broken_promise)) if place.is_named() => Look::OtherName,
-        Some(Err(Error::connection_failed)) => match transport.ungreeted(place) {
-            Some(refusal) => Look::Ungreeted(refusal),
-            None => Look::Unreached,
-        },
-        Some(Err(Error::connection_string_invalid | Error::wrong_connection_file)) => {
-            Look::OtherCluster
-        }
-        Some(Err(Error::incompatible_protocol_version)) => Look::OtherVersion,
-        Some(Err(_)) if transport.is_unreachable(place) => Look::Silent,
-        Some(Err(_)) => Look::Fails,
-        None => Look::Silent,
-    }
+    })
 }
 
 impl fmt::Display for Look {

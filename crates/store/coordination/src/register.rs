@@ -6,7 +6,7 @@ use plinth_protocol::coordination::{
     CoordinatedValue, Generation, ReadRegister, ReadRegisterReply, WriteRegister, ask,
 };
 use plinth_rpc::{Request, Transport};
-use plinth_runtime::{Duration, buggify, fault, planted, probe, sync, trace};
+use plinth_runtime::{Boxed, Duration, buggify, fault, planted, probe, sync, trace};
 
 /// A coordinator that has not answered within this time is asked again.
 const RETRY: Duration = Duration::from_millis(1000);
@@ -43,100 +43,109 @@ impl Register {
     }
 
     /// Reads the newest value and fences all earlier readers' writes. Waits until a majority answers.
-    pub async fn read(&mut self) -> Found {
-        // The first attempt of a process finds out how far others are. It has met nobody for that.
-        let mut has_met = self.generation.number > 0;
-        loop {
-            self.generation.number += 1;
-            let request = ReadRegister {
-                register: self.file.register(),
-                generation: self.generation,
-            };
-            let nobody_knows =
-                |replies: &[ReadRegisterReply]| replies.iter().all(|reply| reply.value.is_none());
-            let replies = self.ask_majority(request, nobody_knows).await;
-            let highest = replies
-                .iter()
-                .map(|r| r.read_generation)
-                .max()
-                .expect("a majority answered");
-            if highest > self.generation {
-                probe!("coordinated_state_read_outrun");
-                assert!(
-                    highest.number >= self.generation.number,
-                    "the generation of a reader goes back from {:?} to {highest:?}",
-                    self.generation
-                );
-                self.generation.number = highest.number;
-                if std::mem::replace(&mut has_met, true) {
-                    let pause = plinth_runtime::random::range(OUTRUN_PAUSE_MS);
-                    plinth_runtime::sleep(Duration::from_millis(pause)).await;
+    pub fn read(&mut self) -> Boxed<'_, Found> {
+        Box::pin(async move {
+            // The first attempt of a process finds out how far others are. It has met nobody for that.
+            let mut has_met = self.generation.number > 0;
+            loop {
+                self.generation.number += 1;
+                let request = ReadRegister {
+                    register: self.file.register(),
+                    generation: self.generation,
+                };
+                let nobody_knows = |replies: &[ReadRegisterReply]| {
+                    replies.iter().all(|reply| reply.value.is_none())
+                };
+                let replies = self.ask_majority(request, nobody_knows).await;
+                let highest = replies
+                    .iter()
+                    .map(|r| r.read_generation)
+                    .max()
+                    .expect("a majority answered");
+                if highest > self.generation {
+                    probe!("coordinated_state_read_outrun");
+                    assert!(
+                        highest.number >= self.generation.number,
+                        "the generation of a reader goes back from {:?} to {highest:?}",
+                        self.generation
+                    );
+                    self.generation.number = highest.number;
+                    if std::mem::replace(&mut has_met, true) {
+                        let pause = plinth_runtime::random::range(OUTRUN_PAUSE_MS);
+                        plinth_runtime::sleep(Duration::from_millis(pause)).await;
+                    }
+                    continue;
                 }
-                continue;
+                return found(replies, self.file.majority());
             }
-            return found(replies, self.file.majority());
-        }
+        })
     }
 
     /// Reads the newest value and fences nobody. `None` if a majority is not known to have it: then nothing may follow
     /// from it. Waits until a majority answers.
-    pub async fn peek(&self) -> Option<Option<CoordinatedValue>> {
-        let request = ReadRegister {
-            register: self.file.register(),
-            generation: Generation::default(),
-        };
-        let majority = self.file.majority();
-        let is_open = |replies: &[ReadRegisterReply]| {
-            let newest = replies.iter().map(|reply| reply.write_generation).max();
-            let have_it = replies.iter().map(|reply| Some(reply.write_generation));
-            have_it.filter(|of| *of == newest).count() < majority
-        };
-        let replies = self.ask_majority(request, is_open).await;
-        let found = found(replies, majority);
-        found.is_settled.then_some(found.value)
+    pub fn peek(&self) -> Boxed<'_, Option<Option<CoordinatedValue>>> {
+        Box::pin(async move {
+            let request = ReadRegister {
+                register: self.file.register(),
+                generation: Generation::default(),
+            };
+            let majority = self.file.majority();
+            let is_open = |replies: &[ReadRegisterReply]| {
+                let newest = replies.iter().map(|reply| reply.write_generation).max();
+                let have_it = replies.iter().map(|reply| Some(reply.write_generation));
+                have_it.filter(|of| *of == newest).count() < majority
+            };
+            let replies = self.ask_majority(request, is_open).await;
+            let found = found(replies, majority);
+            found.is_settled.then_some(found.value)
+        })
     }
 
     /// Like [`read`](Self::read), and ensures that a majority has the value. Fails if there was another reader since.
-    pub async fn read_settled(&mut self) -> Result<Option<CoordinatedValue>> {
-        loop {
-            let found = self.read().await;
-            let Some(value) = found.value else {
-                return Ok(None);
-            };
-            if found.is_settled
-                || planted!(
-                    "minority_is_enough",
-                    "what a minority of the coordinators has is acted on before a majority has it"
-                )
-            {
-                return Ok(Some(value));
+    pub fn read_settled(&mut self) -> Boxed<'_, Result<Option<CoordinatedValue>>> {
+        Box::pin(async move {
+            loop {
+                let found = self.read().await;
+                let Some(value) = found.value else {
+                    return Ok(None);
+                };
+                if found.is_settled
+                    || planted!(
+                        "minority_is_enough",
+                        "what a minority of the coordinators has is acted on before a majority has it"
+                    )
+                {
+                    return Ok(Some(value));
+                }
+                probe!("coordinated_state_settled");
+                self.write(value).await?; // then once more: the next write needs a read of its own
             }
-            probe!("coordinated_state_settled");
-            self.write(value).await?; // then once more: the next write needs a read of its own
-        }
+        })
     }
 
     /// Replaces the value read. Fails if there was another reader since. A second write needs a read of its own.
-    pub async fn write(&mut self, value: CoordinatedValue) -> Result<()> {
-        assert!(
-            self.generation.number > 0,
-            "a register is written that was not read: no other writer is fenced"
-        );
-        let request = WriteRegister {
-            register: self.file.register(),
-            generation: self.generation,
-            value,
-        };
-        if ends_in_the_middle() {
-            self.tell_one(request).await;
-            return Err(Error::coordinated_state_conflict);
-        }
-        let replies = self.ask_majority(request, |_| false).await;
-        if replies.iter().all(|reply| reply.accepted) {
-            return Ok(());
-        }
-        probe!("coordinated_state_conflict");
-        Err(Error::coordinated_state_conflict)
+    pub fn write(&mut self, value: CoordinatedValue) -> Boxed<'_, Result<()>> {
+        Box::pin(async move {
+            assert!(
+                self.generation.number > 0,
+                "a register is written that was not read: no other writer is fenced"
+            );
+            let request = WriteRegister {
+                register: self.file.register(),
+                generation: self.generation,
+                value,
+            };
+            if ends_in_the_middle() {
+                self.tell_one(request).await;
+                return Err(Error::coordinated_state_conflict);
+            }
+            let replies = self.ask_majority(request, |_| false).await;
+            if replies.iter().all(|reply| reply.accepted) {
+                return Ok(());
+            }
+            probe!("coordinated_state_conflict");
+            Err(Error::coordinated_state_conflict)
+        })
     }
 
     /// Repeats the last write to all coordinators: it may have reached only a majority.

@@ -27,6 +27,7 @@ pub use batch::{NetEffect, Op, WriteBatch};
 
 use bytes::Bytes;
 use plinth_core::{EngineKind, Result};
+use plinth_runtime::Boxed;
 use plinth_runtime::disk::Synced;
 use std::future::Future;
 use std::path::Path;
@@ -115,14 +116,17 @@ pub const SSD_CACHE_BYTES: usize = 512 << 20;
 /// Without `create` a missing engine is [`Error::file_not_found`](plinth_core::Error::file_not_found). Damage is
 /// [`Error::file_corrupt`](plinth_core::Error::file_corrupt) or
 /// [`Error::checksum_failed`](plinth_core::Error::checksum_failed), with a trace event that names file and offset.
-pub async fn open(
+pub fn open(
     kind: EngineKind,
     path: &Path,
     create: bool,
     cache_bytes: usize,
-) -> Result<Rc<dyn KeyValueStore>> {
-    Ok(match kind {
-        EngineKind::Memory => memory::MemoryEngine::open(path, create).await?,
-        EngineKind::Ssd => ssd::SsdEngine::open(path, create, cache_bytes).await?,
+) -> Boxed<'_, Result<Rc<dyn KeyValueStore>>> {
+    Box::pin(async move {
+        let engine: Rc<dyn KeyValueStore> = match kind {
+            EngineKind::Memory => memory::MemoryEngine::open(path, create).await?,
+            EngineKind::Ssd => ssd::SsdEngine::open(path, create, cache_bytes).await?,
+        };
+        Ok(engine)
     })
 }

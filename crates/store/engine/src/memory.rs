@@ -26,7 +26,7 @@ use bytes::{Bytes, BytesMut};
 use plinth_core::key::SYSTEM_KEY_BYTES_MAX;
 use plinth_core::{EngineKind, Error, MutationBatch, MutationKind, MutationRef, Result};
 use plinth_runtime::disk::Synced;
-use plinth_runtime::{Pace, buggify, disk, offload, probe, trace, trace_warn};
+use plinth_runtime::{Boxed, Pace, buggify, disk, offload, probe, trace, trace_warn};
 use segment::{Reader, RecordHeader, Segment};
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
@@ -171,37 +171,39 @@ pub struct MemoryEngine {
 
 impl MemoryEngine {
     /// Opens or makes the engine whose segments are `<path>.<number>.log`.
-    pub async fn open(path: &Path, create: bool) -> Result<Rc<Self>> {
-        let mut rows = Rows {
-            map: SortedBlocks::new(),
-            bytes: 0,
-        };
-        let numbers = segment::list_segments(path).await?;
-        let log = match recover(path, &numbers, create, &mut rows).await? {
-            Some(log) => log,
-            None if create => Log {
-                current: Segment::create(path, 1).await?,
-                oldest_needed: 1,
-                settled: Vec::new(),
-                next_sequence: 1,
-                pass: None,
-                bytes_since_pass: 0,
-            },
-            None => return Err(Error::file_not_found),
-        };
-        let segment_bytes = MEMORY_ENGINE_SNAPSHOT_BYTES.get() as u64;
-        trace!("MemoryEngineOpened", "file" => path.display(), "rows" => rows.map.len(), "bytes" => rows.bytes,
+    pub fn open(path: &Path, create: bool) -> Boxed<'_, Result<Rc<Self>>> {
+        Box::pin(async move {
+            let mut rows = Rows {
+                map: SortedBlocks::new(),
+                bytes: 0,
+            };
+            let numbers = segment::list_segments(path).await?;
+            let log = match recover(path, &numbers, create, &mut rows).await? {
+                Some(log) => log,
+                None if create => Log {
+                    current: Segment::create(path, 1).await?,
+                    oldest_needed: 1,
+                    settled: Vec::new(),
+                    next_sequence: 1,
+                    pass: None,
+                    bytes_since_pass: 0,
+                },
+                None => return Err(Error::file_not_found),
+            };
+            let segment_bytes = MEMORY_ENGINE_SNAPSHOT_BYTES.get() as u64;
+            trace!("MemoryEngineOpened", "file" => path.display(), "rows" => rows.map.len(), "bytes" => rows.bytes,
             "segment" => log.current.number, "oldest" => log.oldest_needed);
-        let engine = MemoryEngine {
-            prefix: path.to_owned(),
-            rows: RefCell::new(rows),
-            log: RefCell::new(log),
-            failed: Cell::new(None),
-            committing: Cell::new(false),
-            segment_bytes,
-        };
-        engine.delete_unneeded_segments().await;
-        Ok(Rc::new(engine))
+            let engine = MemoryEngine {
+                prefix: path.to_owned(),
+                rows: RefCell::new(rows),
+                log: RefCell::new(log),
+                failed: Cell::new(None),
+                committing: Cell::new(false),
+                segment_bytes,
+            };
+            engine.delete_unneeded_segments().await;
+            Ok(Rc::new(engine))
+        })
     }
 
     fn check(&self) -> Result<()> {

@@ -30,7 +30,7 @@ use plinth_core::key::is_single_key;
 use plinth_core::{EngineKind, Error, Result};
 use plinth_runtime::disk::Synced;
 use plinth_runtime::{
-    Duration, Instant, Pace, buggify, disk, now, offload, probe, trace, trace_warn,
+    Boxed, Duration, Instant, Pace, buggify, disk, now, offload, probe, trace, trace_warn,
 };
 use redb::{
     Builder, Database, ReadOnlyTable, ReadableDatabase, StorageError, Table, TableDefinition,
@@ -204,48 +204,50 @@ fn apply(
 
 impl SsdEngine {
     /// Opens or makes the engine in `<path>.redb`, with `cache_bytes` of memory for pages and rows.
-    pub async fn open(path: &Path, create: bool, cache_bytes: usize) -> Result<Rc<Self>> {
-        let path = with_suffix(path, ".redb");
-        let exists = disk::exists(&path).await;
-        let exists = exists.map_err(|error| disk_failure(&path, "look for", &error))?;
-        if !exists && !create {
-            return Err(Error::file_not_found);
-        }
-        let open_path = if exists {
-            path.clone()
-        } else {
-            with_suffix(&path, ".new")
-        };
-        let options = disk::OpenOptions {
-            create: !exists,
-            truncate: !exists,
-            exclusive: true,
-            ..disk::OpenOptions::default()
-        };
-        let opened = disk::open(&open_path, options).await;
-        let file = opened.map_err(|error| disk_failure(&open_path, "open", &error))?;
-        let size = file.size().await;
-        let size = size.map_err(|error| disk_failure(&open_path, "open", &error))?;
-        if exists && size == 0 {
-            // The file got its name after it was complete, so this is not a new engine.
-            return Err(damage(&path, 0, Error::file_corrupt, "the file is empty"));
-        }
-        let rows_bytes = cache_bytes / ROWS_SHARE;
-        let engine = SsdEngine {
-            path,
-            file,
-            cache_bytes: cache_bytes - rows_bytes,
-            tree: RefCell::new(None),
-            rows: RefCell::new(None),
-            row_cache: RefCell::new(RowCache::new(rows_bytes, plinth_runtime::random::u64())),
-            failed: Cell::new(None),
-            committing: Cell::new(false),
-            coldness: Coldness::default(),
-        };
-        engine.open_file(!exists).await?;
-        engine.publish(&open_path).await?;
-        trace!("SsdEngineOpened", "file" => engine.path.display(), "bytes" => engine.bytes_used());
-        Ok(Rc::new(engine))
+    pub fn open(path: &Path, create: bool, cache_bytes: usize) -> Boxed<'_, Result<Rc<Self>>> {
+        Box::pin(async move {
+            let path = with_suffix(path, ".redb");
+            let exists = disk::exists(&path).await;
+            let exists = exists.map_err(|error| disk_failure(&path, "look for", &error))?;
+            if !exists && !create {
+                return Err(Error::file_not_found);
+            }
+            let open_path = if exists {
+                path.clone()
+            } else {
+                with_suffix(&path, ".new")
+            };
+            let options = disk::OpenOptions {
+                create: !exists,
+                truncate: !exists,
+                exclusive: true,
+                ..disk::OpenOptions::default()
+            };
+            let opened = disk::open(&open_path, options).await;
+            let file = opened.map_err(|error| disk_failure(&open_path, "open", &error))?;
+            let size = file.size().await;
+            let size = size.map_err(|error| disk_failure(&open_path, "open", &error))?;
+            if exists && size == 0 {
+                // The file got its name after it was complete, so this is not a new engine.
+                return Err(damage(&path, 0, Error::file_corrupt, "the file is empty"));
+            }
+            let rows_bytes = cache_bytes / ROWS_SHARE;
+            let engine = SsdEngine {
+                path,
+                file,
+                cache_bytes: cache_bytes - rows_bytes,
+                tree: RefCell::new(None),
+                rows: RefCell::new(None),
+                row_cache: RefCell::new(RowCache::new(rows_bytes, plinth_runtime::random::u64())),
+                failed: Cell::new(None),
+                committing: Cell::new(false),
+                coldness: Coldness::default(),
+            };
+            engine.open_file(!exists).await?;
+            engine.publish(&open_path).await?;
+            trace!("SsdEngineOpened", "file" => engine.path.display(), "bytes" => engine.bytes_used());
+            Ok(Rc::new(engine))
+        })
     }
 
     /// Opens the tree in the file and takes its last state for reading.

@@ -18,7 +18,7 @@ use plinth_protocol::control::ClusterInfo;
 use plinth_protocol::log::{CopyProgress, CopyTail, CopyTailReply, GetCopyProgress, RecruitLog};
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Duration, planted, probe, trace};
+use plinth_runtime::{Boxed, Duration, planted, probe, trace};
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -31,51 +31,53 @@ const SOURCE_PATIENCE: Duration = Duration::from_secs(8);
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Creates the log server of a new generation: copies what it takes over, makes it durable, then serves.
-pub async fn create(
-    transport: &Transport,
-    prefix: &Path,
+pub fn create<'a>(
+    transport: &'a Transport,
+    prefix: &'a Path,
     request: RecruitLog,
     info: Watch<Option<ClusterInfo>>,
-) -> Result<Life> {
-    let place = request.place as usize;
-    let generation = &request.generation;
-    let is_there = |log: &Interface| log.id == request.id;
-    // The request may come from any sender.
-    let is_possible = (1..=VERSION_MAX).contains(&generation.start)
-        && (generation.start - 1..=VERSION_MAX).contains(&generation.recovered_to);
-    if !is_possible || !generation.logs.get(place).is_some_and(is_there) {
-        return Err(Error::client_invalid_operation);
-    }
-    let mine = |tag: &Tag| generation.log_set(*tag).any(|p| p == place);
-    let mine: Vec<Tag> = request.tags.iter().copied().filter(mine).collect();
-    let mut maker = Maker::new(prefix, &request).await?;
-    let progress = Rc::new(Cell::new(CopyProgress { pieces: 0, to: 0 }));
-    let shown = progress.clone();
-    let telling = transport.serve::<GetCopyProgress>(request.id, move |_, responder| {
-        responder.ok(shown.get());
-    });
-    let mut tail = Tail::new(transport, &request, &mine);
-    while let Some(versions) = tail.next().await? {
-        for (version, body) in versions {
-            probe!("log_copies_tail_at_recovery");
-            maker.take(version, body).await?;
+) -> Boxed<'a, Result<Life>> {
+    Box::pin(async move {
+        let place = request.place as usize;
+        let generation = &request.generation;
+        let is_there = |log: &Interface| log.id == request.id;
+        // The request may come from any sender.
+        let is_possible = (1..=VERSION_MAX).contains(&generation.start)
+            && (generation.start - 1..=VERSION_MAX).contains(&generation.recovered_to);
+        if !is_possible || !generation.logs.get(place).is_some_and(is_there) {
+            return Err(Error::client_invalid_operation);
         }
-        let CopyProgress { pieces, .. } = progress.get();
-        progress.set(CopyProgress {
-            pieces: pieces + 1,
-            to: tail.covered() - 1,
+        let mine = |tag: &Tag| generation.log_set(*tag).any(|p| p == place);
+        let mine: Vec<Tag> = request.tags.iter().copied().filter(mine).collect();
+        let mut maker = Maker::new(prefix, &request).await?;
+        let progress = Rc::new(Cell::new(CopyProgress { pieces: 0, to: 0 }));
+        let shown = progress.clone();
+        let telling = transport.serve::<GetCopyProgress>(request.id, move |_, responder| {
+            responder.ok(shown.get());
         });
-    }
-    if generation.recovered_to > maker.server.version() {
-        // The chain goes on from RV, even if no version there has anything for this server's tags.
-        maker.take(generation.recovered_to, Bytes::new()).await?;
-    }
-    let bytes = maker.bytes;
-    let (server, queue) = maker.finish().await?;
-    drop(telling);
-    trace!("LogCreated", "id" => request.id, "epoch" => request.epoch, "copied_to" => server.version(),
+        let mut tail = Tail::new(transport, &request, &mine);
+        while let Some(versions) = tail.next().await? {
+            for (version, body) in versions {
+                probe!("log_copies_tail_at_recovery");
+                maker.take(version, body).await?;
+            }
+            let CopyProgress { pieces, .. } = progress.get();
+            progress.set(CopyProgress {
+                pieces: pieces + 1,
+                to: tail.covered() - 1,
+            });
+        }
+        if generation.recovered_to > maker.server.version() {
+            // The chain goes on from RV, even if no version there has anything for this server's tags.
+            maker.take(generation.recovered_to, Bytes::new()).await?;
+        }
+        let bytes = maker.bytes;
+        let (server, queue) = maker.finish().await?;
+        drop(telling);
+        trace!("LogCreated", "id" => request.id, "epoch" => request.epoch, "copied_to" => server.version(),
         "bytes" => bytes, "pieces" => progress.get().pieces);
-    Ok(serve::start(transport, request.id, server, queue, info))
+        Ok(serve::start(transport, request.id, server, queue, info))
+    })
 }
 
 /// Puts versions on disk, block by block.

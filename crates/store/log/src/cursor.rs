@@ -9,7 +9,7 @@ use plinth_core::{Epoch, Error, Result, Tag, Version};
 use plinth_protocol::log::{LogGeneration, LogSystem, Peek, PeekReply, Pop};
 use plinth_rpc::{Interface, Request, Transport};
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Duration, Either, TaskGroup, probe};
+use plinth_runtime::{Boxed, Duration, Either, TaskGroup, probe};
 use std::cell::Cell;
 
 /// A peek that got no answer for this time is made again: its server may have failed without notice.
@@ -42,25 +42,29 @@ impl LogCursor {
     ///
     /// [`Error::operation_obsolete`] if the log system has changed meanwhile. The caller may have to drop what it took
     /// from an older epoch before it asks again.
-    pub async fn peek(&self, begin: Version, bytes_max: u32) -> Result<(Epoch, PeekReply)> {
-        loop {
-            let asked = self.peek_once(begin, bytes_max);
-            match plinth_runtime::race(self.system.changed(), asked).await {
-                Either::Left(()) => {
-                    probe!("peek_meets_recovery");
-                    return Err(Error::operation_obsolete);
-                }
-                Either::Right(Ok(answer)) => return Ok(answer),
-                Either::Right(Err(_)) => {
-                    if let Either::Left(()) =
-                        plinth_runtime::race(self.system.changed(), plinth_runtime::sleep(RETRY))
-                            .await
-                    {
+    pub fn peek(&self, begin: Version, bytes_max: u32) -> Boxed<'_, Result<(Epoch, PeekReply)>> {
+        Box::pin(async move {
+            loop {
+                let asked = self.peek_once(begin, bytes_max);
+                match plinth_runtime::race(self.system.changed(), asked).await {
+                    Either::Left(()) => {
+                        probe!("peek_meets_recovery");
                         return Err(Error::operation_obsolete);
+                    }
+                    Either::Right(Ok(answer)) => return Ok(answer),
+                    Either::Right(Err(_)) => {
+                        if let Either::Left(()) = plinth_runtime::race(
+                            self.system.changed(),
+                            plinth_runtime::sleep(RETRY),
+                        )
+                        .await
+                        {
+                            return Err(Error::operation_obsolete);
+                        }
                     }
                 }
             }
-        }
+        })
     }
 
     async fn peek_once(&self, begin: Version, bytes_max: u32) -> Result<(Epoch, PeekReply)> {
@@ -128,34 +132,36 @@ fn clip(
 
 /// Reads everything of `tag` in `range` from the servers of `generation` that answered a recovery's seal. For the
 /// recovery itself, which must not wait for servers that are gone.
-pub async fn read_sealed(
-    transport: &Transport,
-    generation: &LogGeneration,
-    answered: &[bool],
+pub fn read_sealed<'a>(
+    transport: &'a Transport,
+    generation: &'a LogGeneration,
+    answered: &'a [bool],
     tag: Tag,
     range: std::ops::RangeInclusive<Version>,
-) -> Result<Vec<plinth_protocol::log::VersionedMessages>> {
-    let (mut next, to) = (*range.start(), *range.end());
-    let mut messages = Vec::new();
-    let places = generation.log_set(tag).filter(|place| answered[*place]);
-    let mut servers: Vec<Interface> = places.map(|place| generation.logs[place]).collect();
-    while next <= to {
-        let request = Peek {
-            tag,
-            begin: next,
-            bytes_max: 1 << 20,
-            return_if_blocked: true,
-        };
-        let advances = move |reply: &PeekReply| reply.end > next;
-        let Some((server, reply)) = ask(transport, &servers, request, advances).await else {
-            return Err(Error::cluster_recovery_failed);
-        };
-        servers.sort_by_key(|other| other.id != server.id);
-        next = reply.end;
-        let wanted = reply.messages.into_iter();
-        messages.extend(wanted.filter(|m| range.contains(&m.version)));
-    }
-    Ok(messages)
+) -> Boxed<'a, Result<Vec<plinth_protocol::log::VersionedMessages>>> {
+    Box::pin(async move {
+        let (mut next, to) = (*range.start(), *range.end());
+        let mut messages = Vec::new();
+        let places = generation.log_set(tag).filter(|place| answered[*place]);
+        let mut servers: Vec<Interface> = places.map(|place| generation.logs[place]).collect();
+        while next <= to {
+            let request = Peek {
+                tag,
+                begin: next,
+                bytes_max: 1 << 20,
+                return_if_blocked: true,
+            };
+            let advances = move |reply: &PeekReply| reply.end > next;
+            let Some((server, reply)) = ask(transport, &servers, request, advances).await else {
+                return Err(Error::cluster_recovery_failed);
+            };
+            servers.sort_by_key(|other| other.id != server.id);
+            next = reply.end;
+            let wanted = reply.messages.into_iter();
+            messages.extend(wanted.filter(|m| range.contains(&m.version)));
+        }
+        Ok(messages)
+    })
 }
 
 /// The first reply that advances, and the server that sent it. When a server is slow or fails, the next one is asked

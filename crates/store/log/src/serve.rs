@@ -20,7 +20,7 @@ use plinth_runtime::gauge::Gauge;
 use plinth_runtime::standing::Standing;
 use plinth_runtime::sync::{Notify, Watch};
 use plinth_runtime::tally::Tally;
-use plinth_runtime::{Duration, Either, buggify, planted, probe, trace, trace_warn};
+use plinth_runtime::{Boxed, Duration, Either, buggify, planted, probe, trace, trace_warn};
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -86,27 +86,29 @@ struct Shell {
 }
 
 /// Brings back a log server from its disk. It takes no more pushes. `None` if its creation was never finished.
-pub async fn reopen(
-    transport: &Transport,
-    prefix: &Path,
+pub fn reopen<'a>(
+    transport: &'a Transport,
+    prefix: &'a Path,
     id: Uid,
     info: Watch<Option<ClusterInfo>>,
-) -> Result<Option<(Epoch, Life)>> {
-    let mut recovery = Recovery::default();
-    let memory_bytes_max = LOG_MEMORY_BYTES_MAX.get();
-    let opened = DiskQueue::open(prefix, id, |persisted, block| {
-        let bytes = block.len();
-        recovery.block(&persisted, &entries::of(&block)?, bytes, memory_bytes_max)
-    });
-    let Some(queue) = opened.await? else {
-        return Ok(None);
-    };
-    let Some(server) = recovery.finish()? else {
-        return Ok(None);
-    };
-    let epoch = server.epoch();
-    trace!("LogRecovered", "id" => id, "epoch" => epoch, "durable" => server.durable());
-    Ok(Some((epoch, start(transport, id, server, queue, info))))
+) -> Boxed<'a, Result<Option<(Epoch, Life)>>> {
+    Box::pin(async move {
+        let mut recovery = Recovery::default();
+        let memory_bytes_max = LOG_MEMORY_BYTES_MAX.get();
+        let opened = DiskQueue::open(prefix, id, |persisted, block| {
+            let bytes = block.len();
+            recovery.block(&persisted, &entries::of(&block)?, bytes, memory_bytes_max)
+        });
+        let Some(queue) = opened.await? else {
+            return Ok(None);
+        };
+        let Some(server) = recovery.finish()? else {
+            return Ok(None);
+        };
+        let epoch = server.epoch();
+        trace!("LogRecovered", "id" => id, "epoch" => epoch, "durable" => server.durable());
+        Ok(Some((epoch, start(transport, id, server, queue, info))))
+    })
 }
 
 pub(crate) fn start(

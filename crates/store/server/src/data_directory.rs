@@ -18,6 +18,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use plinth_coordination::{coordinator, why};
 use plinth_core::codec::Codec;
 use plinth_core::{EngineKind, Epoch, Error, Tag, Uid, Version, record};
+use plinth_runtime::Boxed;
 use plinth_runtime::disk::{self, DirLock};
 use plinth_runtime::trace_warn;
 use std::cell::{Cell, RefCell};
@@ -67,32 +68,34 @@ pub struct DataDirectory {
 
 impl DataDirectory {
     /// Locks `path`, making it if it is not there, and checks that it belongs to `cluster`. The error is one line.
-    pub async fn open(path: &Path, cluster: &str) -> Result<Self, String> {
-        let at = |what: &str, e: std::io::Error| {
-            format!(
-                "data directory {}: {what}: {} with --data-dir",
-                path.display(),
-                why(&e)
-            )
-        };
-        disk::create_dir_all(path)
-            .await
-            .map_err(|e| at("cannot create it", e))?;
-        let lock = disk::lock_dir(path)
-            .await
-            .map_err(|e| at("cannot lock it", e))?;
-        let is_used = disk::exists(&path.join("process")).await;
-        let is_used = is_used.map_err(|e| at("cannot read it", e))?;
-        let (owner, is_former) = match is_used {
-            true => read_owner(path, cluster).await?,
-            false => (make_owner(path, cluster).await?, false),
-        };
-        Ok(DataDirectory {
-            path: path.to_path_buf(),
-            process: owner.process,
-            owner: RefCell::new(owner),
-            is_former: Cell::new(is_former),
-            _lock: lock,
+    pub fn open<'a>(path: &'a Path, cluster: &'a str) -> Boxed<'a, Result<Self, String>> {
+        Box::pin(async move {
+            let at = |what: &str, e: std::io::Error| {
+                format!(
+                    "data directory {}: {what}: {} with --data-dir",
+                    path.display(),
+                    why(&e)
+                )
+            };
+            disk::create_dir_all(path)
+                .await
+                .map_err(|e| at("cannot create it", e))?;
+            let lock = disk::lock_dir(path)
+                .await
+                .map_err(|e| at("cannot lock it", e))?;
+            let is_used = disk::exists(&path.join("process")).await;
+            let is_used = is_used.map_err(|e| at("cannot read it", e))?;
+            let (owner, is_former) = match is_used {
+                true => read_owner(path, cluster).await?,
+                false => (make_owner(path, cluster).await?, false),
+            };
+            Ok(DataDirectory {
+                path: path.to_path_buf(),
+                process: owner.process,
+                owner: RefCell::new(owner),
+                is_former: Cell::new(is_former),
+                _lock: lock,
+            })
         })
     }
 
@@ -223,9 +226,14 @@ impl DataDirectory {
 
 /// Lets the coordinator of a directory that has lost its registers serve as one that has promised nothing. False if
 /// nothing is lost. See "Lost coordinators" in `docs/operating.md`.
-pub async fn accept_lost_registers(path: &Path, cluster: &str) -> Result<bool, String> {
-    let directory = DataDirectory::open(path, cluster).await?;
-    coordinator::begin_again(&directory.path, cluster).await
+pub fn accept_lost_registers<'a>(
+    path: &'a Path,
+    cluster: &'a str,
+) -> Boxed<'a, Result<bool, String>> {
+    Box::pin(async move {
+        let directory = DataDirectory::open(path, cluster).await?;
+        coordinator::begin_again(&directory.path, cluster).await
+    })
 }
 
 async fn contents(path: &Path) -> std::io::Result<(Vec<Uid>, Vec<Uid>)> {

@@ -11,7 +11,7 @@ use plinth_protocol::control::{
 };
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Duration, Either, Task};
+use plinth_runtime::{Boxed, Duration, Either, Task};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -47,40 +47,42 @@ pub struct Embedded {
 
 impl Embedded {
     /// Opens the cluster in `directory`, creating it if there is none. The error is one line.
-    pub async fn open(directory: &Path, options: EmbeddedOptions) -> Result<Self, String> {
-        let cluster = ClusterFile {
-            description: "embedded".into(),
-            id: "embedded".into(),
-            coordinators: vec![ADDRESS.into()],
-            keys: None,
-            is_tls: false,
-            certificates: None,
-        };
-        let owned = DataDirectory::open(directory, &cluster.key()).await?;
-        let transport = Transport::local(ADDRESS);
-        let config = WorkerConfig {
-            cache_bytes: options.cache_bytes,
-            ..WorkerConfig::new(ADDRESS, directory, cluster.clone())
-        };
-        let failure: Watch<Option<String>> = Watch::new(None);
-        let worker = {
-            let (transport, failure) = (transport.clone(), failure.clone());
-            plinth_runtime::spawn("embedded worker", async move {
-                let Err(error) = run_worker_on(transport, owned, config).await;
-                failure.set(Some(error));
-            })
-        };
-        let coordinators = Coordinators::from(cluster);
-        let database = plinth_client::connect_over(transport.clone(), coordinators.clone());
-        let embedded = Embedded {
-            transport,
-            coordinators,
-            database,
-            worker,
-            failure,
-        };
-        embedded.create(options.engine).await?;
-        Ok(embedded)
+    pub fn open(directory: &Path, options: EmbeddedOptions) -> Boxed<'_, Result<Self, String>> {
+        Box::pin(async move {
+            let cluster = ClusterFile {
+                description: "embedded".into(),
+                id: "embedded".into(),
+                coordinators: vec![ADDRESS.into()],
+                keys: None,
+                is_tls: false,
+                certificates: None,
+            };
+            let owned = DataDirectory::open(directory, &cluster.key()).await?;
+            let transport = Transport::local(ADDRESS);
+            let config = WorkerConfig {
+                cache_bytes: options.cache_bytes,
+                ..WorkerConfig::new(ADDRESS, directory, cluster.clone())
+            };
+            let failure: Watch<Option<String>> = Watch::new(None);
+            let worker = {
+                let (transport, failure) = (transport.clone(), failure.clone());
+                plinth_runtime::spawn("embedded worker", async move {
+                    let Err(error) = run_worker_on(transport, owned, config).await;
+                    failure.set(Some(error));
+                })
+            };
+            let coordinators = Coordinators::from(cluster);
+            let database = plinth_client::connect_over(transport.clone(), coordinators.clone());
+            let embedded = Embedded {
+                transport,
+                coordinators,
+                database,
+                worker,
+                failure,
+            };
+            embedded.create(options.engine).await?;
+            Ok(embedded)
+        })
     }
 
     async fn create(&self, engine: EngineKind) -> Result<(), String> {
@@ -110,27 +112,31 @@ impl Embedded {
     }
 
     /// Kills a commit proxy, as a crash would; the transaction system recovers by itself.
-    pub async fn kill_transaction_system(&self) -> plinth_core::Result<()> {
-        let leader = election::current_leader(&self.transport, &self.coordinators)
-            .await
-            .ok_or(Error::no_more_servers)?;
-        let endpoint = leader.controller.endpoint::<GetClientInfo>();
-        let info = self
-            .transport
-            .call(&endpoint, GetClientInfo { known: 0 })
-            .await?;
-        let victim = info.commit_proxies.first().ok_or(Error::no_more_servers)?;
-        let worker = Interface::new(victim.address, WORKER);
-        self.transport
-            .call(&worker.endpoint::<KillRole>(), KillRole { id: victim.id })
-            .await
+    pub fn kill_transaction_system(&self) -> Boxed<'_, plinth_core::Result<()>> {
+        Box::pin(async move {
+            let leader = election::current_leader(&self.transport, &self.coordinators)
+                .await
+                .ok_or(Error::no_more_servers)?;
+            let endpoint = leader.controller.endpoint::<GetClientInfo>();
+            let info = self
+                .transport
+                .call(&endpoint, GetClientInfo { known: 0 })
+                .await?;
+            let victim = info.commit_proxies.first().ok_or(Error::no_more_servers)?;
+            let worker = Interface::new(victim.address, WORKER);
+            self.transport
+                .call(&worker.endpoint::<KillRole>(), KillRole { id: victim.id })
+                .await
+        })
     }
 
     /// Ends the cluster and releases the directory.
-    pub async fn close(self) {
-        drop(self.worker);
-        // Blocking work that was under way holds files until it is done; it ends within the time of a commit.
-        plinth_runtime::yield_now().await;
+    pub fn close(self) -> Boxed<'static, ()> {
+        Box::pin(async move {
+            drop(self.worker);
+            // Blocking work that was under way holds files until it is done; it ends within the time of a commit.
+            plinth_runtime::yield_now().await;
+        })
     }
 }
 
@@ -144,26 +150,30 @@ pub enum NotCreated {
 }
 
 /// Asks the controller to create a database; waits for a controller, and until the database serves.
-pub async fn create_database(
-    transport: &Transport,
-    coordinators: &Coordinators,
+pub fn create_database<'a>(
+    transport: &'a Transport,
+    coordinators: &'a Coordinators,
     config: DatabaseConfig,
-) -> Result<(), NotCreated> {
-    loop {
-        if let Some(leader) = election::current_leader(transport, coordinators).await {
-            let endpoint = leader.controller.endpoint::<CreateDatabase>();
-            match transport.call(&endpoint, CreateDatabase { config }).await {
-                Ok(CreateDatabaseReply { refusal }) if refusal.is_empty() => return Ok(()),
-                Ok(CreateDatabaseReply { refusal }) => return Err(NotCreated::Because(refusal)),
-                Err(Error::invalid_option) => return Err(NotCreated::Exists),
-                Err(error @ Error::invalid_option_value) => {
-                    return Err(NotCreated::Because(error.to_string()));
+) -> Boxed<'a, Result<(), NotCreated>> {
+    Box::pin(async move {
+        loop {
+            if let Some(leader) = election::current_leader(transport, coordinators).await {
+                let endpoint = leader.controller.endpoint::<CreateDatabase>();
+                match transport.call(&endpoint, CreateDatabase { config }).await {
+                    Ok(CreateDatabaseReply { refusal }) if refusal.is_empty() => return Ok(()),
+                    Ok(CreateDatabaseReply { refusal }) => {
+                        return Err(NotCreated::Because(refusal));
+                    }
+                    Err(Error::invalid_option) => return Err(NotCreated::Exists),
+                    Err(error @ Error::invalid_option_value) => {
+                        return Err(NotCreated::Because(error.to_string()));
+                    }
+                    Err(_) => {} // the controller changed
                 }
-                Err(_) => {} // the controller changed
             }
+            plinth_runtime::sleep(Duration::from_millis(50)).await;
         }
-        plinth_runtime::sleep(Duration::from_millis(50)).await;
-    }
+    })
 }
 
 /// `Database::open_embedded(directory)`: the cluster lives as long as the returned [`Embedded`].

@@ -32,7 +32,7 @@ use plinth_rpc::{Credentials, FailureBeacon, Interface, Place, Registration, Tra
 use plinth_runtime::knobs::set_overrides;
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Duration, Either, Instant, Task, probe, trace, trace_warn};
+use plinth_runtime::{Boxed, Duration, Either, Instant, Task, probe, trace, trace_warn};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -103,13 +103,15 @@ impl WorkerConfig {
 }
 
 /// Runs a worker without end. Returns only if it cannot go on, with the reason in one line.
-pub async fn run_worker(config: WorkerConfig) -> Result<Infallible, String> {
-    // The directory first: only its owner needs the port.
-    let directory = DataDirectory::open(&config.data_directory, &config.cluster.key()).await?;
-    let credentials = credentials(&config, &directory.path).await?;
-    let public = own_name::public_address(config.public.as_ref(), config.listen, config.tell).await;
-    let listening = Transport::listen_as(config.listen, public, credentials.clone()).await;
-    let transport = listening.map_err(|e| {
+pub fn run_worker(config: WorkerConfig) -> Boxed<'static, Result<Infallible, String>> {
+    Box::pin(async move {
+        // The directory first: only its owner needs the port.
+        let directory = DataDirectory::open(&config.data_directory, &config.cluster.key()).await?;
+        let credentials = credentials(&config, &directory.path).await?;
+        let public =
+            own_name::public_address(config.public.as_ref(), config.listen, config.tell).await;
+        let listening = Transport::listen_as(config.listen, public, credentials.clone()).await;
+        let transport = listening.map_err(|e| {
         let address = config.listen;
         match e.kind() {
             std::io::ErrorKind::AddrInUse => format!(
@@ -123,12 +125,14 @@ pub async fn run_worker(config: WorkerConfig) -> Result<Infallible, String> {
             _ => format!("cannot listen at {address}: {e}; choose another with --listen"),
         }
     })?;
-    if let Some(name) = config.public.clone().filter(Place::is_named) {
-        transport.set_name(name);
-    }
-    let file = config.cluster_file.clone().filter(|_| config.is_keyed);
-    let _keys = file.map(|file| keep_keys(&transport, file, directory.path.clone(), credentials));
-    run_worker_on(transport, directory, config).await
+        if let Some(name) = config.public.clone().filter(Place::is_named) {
+            transport.set_name(name);
+        }
+        let file = config.cluster_file.clone().filter(|_| config.is_keyed);
+        let _keys =
+            file.map(|file| keep_keys(&transport, file, directory.path.clone(), credentials));
+        run_worker_on(transport, directory, config).await
+    })
 }
 
 /// Follows changes of the key file, and takes keys from an operator if there is none.
@@ -160,75 +164,81 @@ async fn credentials(config: &WorkerConfig, directory: &Path) -> Result<Credenti
 }
 
 /// Runs a worker over a transport and a directory that are open already.
-pub async fn run_worker_on(
+pub fn run_worker_on(
     transport: Transport,
     directory: DataDirectory,
     config: WorkerConfig,
-) -> Result<Infallible, String> {
-    let directory = Rc::new(directory);
-    let address = transport.address().expect("a worker has an address");
-    trace!("WorkerStarted", "address" => address, "id" => directory.process);
+) -> Boxed<'static, Result<Infallible, String>> {
+    Box::pin(async move {
+        let directory = Rc::new(directory);
+        let address = transport.address().expect("a worker has an address");
+        trace!("WorkerStarted", "address" => address, "id" => directory.process);
 
-    let fatal: Watch<Option<String>> = Watch::new(None);
-    let disk = Rc::new(DiskWatch::new(&directory.path));
-    let watching = disk.clone();
-    let _watching =
-        plinth_runtime::spawn(
-            "watch the disk",
-            async move { match watching.watch().await {} },
+        let fatal: Watch<Option<String>> = Watch::new(None);
+        let disk = Rc::new(DiskWatch::new(&directory.path));
+        let watching = disk.clone();
+        let _watching =
+            plinth_runtime::spawn(
+                "watch the disk",
+                async move { match watching.watch().await {} },
+            );
+        let (_coordinator, lost) =
+            start_coordinator(&config, &transport, &directory, &fatal).await?;
+        let info: Watch<Option<ClusterInfo>> = Watch::new(None);
+        // One view for the whole process: the answer with the new addresses may be the last one of the former
+        // coordinators.
+        let coordinators = Coordinators::from(config.cluster.clone());
+        let hosting = Hosting::start(
+            &transport,
+            &coordinators,
+            directory.clone(),
+            config.cache_bytes,
+            disk,
+            info.clone(),
+            fatal.clone(),
+        )
+        .await?;
+        let _beacon = FailureBeacon::new(&transport, hosting.worker().id);
+
+        let _access = config.is_keyed.then(|| hosting.follow_access());
+        let me = Me {
+            locality: locality(&config, directory.process),
+            directory: directory.clone(),
+            lost,
+        };
+        let leader: Watch<Option<Candidate>> = Watch::new(None);
+        let _progress = tell_progress(&config, &transport, &coordinators, &leader);
+        let class = Watch::new(config.class);
+        let _election = run_for_controller(&class, &coordinators, &transport, address, &leader);
+        let registering =
+            keep_registered(&transport, &config, &me, leader, &hosting, &info, &fatal);
+        let _obeying = plinth_runtime::spawn(
+            "configured",
+            obey(info.clone(), class, config.class, directory.process),
         );
-    let (_coordinator, lost) = start_coordinator(&config, &transport, &directory, &fatal).await?;
-    let info: Watch<Option<ClusterInfo>> = Watch::new(None);
-    // One view for the whole process: the answer with the new addresses may be the last one of the former
-    // coordinators.
-    let coordinators = Coordinators::from(config.cluster.clone());
-    let hosting = Hosting::start(
-        &transport,
-        &coordinators,
-        directory.clone(),
-        config.cache_bytes,
-        disk,
-        info.clone(),
-        fatal.clone(),
-    )
-    .await?;
-    let _beacon = FailureBeacon::new(&transport, hosting.worker().id);
-
-    let _access = config.is_keyed.then(|| hosting.follow_access());
-    let me = Me {
-        locality: locality(&config, directory.process),
-        directory: directory.clone(),
-        lost,
-    };
-    let leader: Watch<Option<Candidate>> = Watch::new(None);
-    let _progress = tell_progress(&config, &transport, &coordinators, &leader);
-    let class = Watch::new(config.class);
-    let _election = run_for_controller(&class, &coordinators, &transport, address, &leader);
-    let registering = keep_registered(&transport, &config, &me, leader, &hosting, &info, &fatal);
-    let _obeying = plinth_runtime::spawn(
-        "configured",
-        obey(info.clone(), class, config.class, directory.process),
-    );
-    let _telling = plinth_runtime::spawn("denials", tell_denials(transport.clone()));
-    let _noting = plinth_runtime::spawn("epoch", note_epochs(info.clone(), directory.clone()));
-    let _file = config.cluster_file.clone().map(|path| {
-        let written = config.cluster.clone();
-        plinth_runtime::spawn("cluster file", async move {
-            coordinators.keep_file(&path, written).await
-        })
-    });
-    let measuring = plinth_runtime::race(hosting.measure(), async {
-        match &config.metrics {
-            Some(page) => metrics::collect(transport.clone(), &hosting, page).await,
-            None => std::future::pending().await,
+        let _telling = plinth_runtime::spawn("denials", tell_denials(transport.clone()));
+        let _noting = plinth_runtime::spawn("epoch", note_epochs(info.clone(), directory.clone()));
+        let _file = config.cluster_file.clone().map(|path| {
+            let written = config.cluster.clone();
+            plinth_runtime::spawn("cluster file", async move {
+                coordinators.keep_file(&path, written).await
+            })
+        });
+        let measuring = plinth_runtime::race(hosting.measure(), async {
+            match &config.metrics {
+                Some(page) => metrics::collect(transport.clone(), &hosting, page).await,
+                None => std::future::pending().await,
+            }
+        });
+        let work = plinth_runtime::race(registering, measuring);
+        match plinth_runtime::race(fatal.wait_until(Option::is_some), work).await {
+            Either::Left(()) => Err(fatal.get().expect("waited for")),
+            Either::Right(Either::Left(never)) => match never {},
+            Either::Right(Either::Right(Either::Left(never) | Either::Right(never))) => {
+                match never {}
+            }
         }
-    });
-    let work = plinth_runtime::race(registering, measuring);
-    match plinth_runtime::race(fatal.wait_until(Option::is_some), work).await {
-        Either::Left(()) => Err(fatal.get().expect("waited for")),
-        Either::Right(Either::Left(never)) => match never {},
-        Either::Right(Either::Right(Either::Left(never) | Either::Right(never))) => match never {},
-    }
+    })
 }
 
 fn tell_progress(

@@ -48,11 +48,12 @@ use plinth_protocol::storage::WatchReply;
 use plinth_rpc::{FailureBeacon, Responder, Transport};
 use plinth_runtime::gauge::Gauge;
 use plinth_runtime::sync::{Notify, Permits, VersionGate, Watch};
-use plinth_runtime::{Duration, Either, Instant, Pace, buggify, planted, probe, trace, trace_warn};
+use plinth_runtime::{
+    Boxed, Duration, Either, Instant, Pace, buggify, planted, probe, trace, trace_warn,
+};
 use portion::Portions;
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
-use std::future::Future;
 use std::rc::Rc;
 use tallies::Tallies;
 
@@ -153,60 +154,63 @@ pub(crate) struct Server {
 
 /// Registers a storage server over `store` and returns the future that runs it. The future ends with the error that
 /// makes it impossible to go on.
-pub async fn start(
+pub fn start(
     transport: &Transport,
     role: StorageRole,
     store: Rc<dyn VersionedStore>,
-) -> Result<impl Future<Output = Error> + use<>> {
-    let durable = store.durable_version();
-    trace!("StorageStarted", "id" => role.id, "tag" => role.tag.0, "durable" => durable);
-    let beacon = FailureBeacon::new(transport, role.id);
-    let server = Rc::new(Server {
-        guard: Guard::new(role.cluster.clone()),
-        transport: transport.clone(),
-        tallies: Tallies::new(role.id),
-        input_bytes: Cell::new(0),
-        portions: RefCell::default(),
-        applying: Cell::new(durable),
-        gate: RefCell::new(VersionGate::new(durable)),
-        reads_waiting: Cell::new(0),
-        cold_reads: Permits::new(COLD_READS_MAX),
-        known_committed: Cell::new(durable),
-        pulled_epoch: Cell::new(0),
-        watches: RefCell::new(Watches::new()),
-        watches_begun: Cell::new(0),
-        ownership: RefCell::new(Ownership::load(&*store)?),
-        incoming: RefCell::default(),
-        sample: RefCell::new(ByteSample::load(&*store, BYTE_SAMPLE_UNIT.get())?),
-        write_rate: RefCell::default(),
-        progress: Notify::new(),
-        fetch_wanted: Notify::new(),
-        disk_full: Cell::new(false),
-        parts_rest_until: Cell::default(),
-        damaged: Watch::new(None),
-        store,
-        role,
-    });
-    let gauges = [
-        Gauge::of("storage_watches", &server, |s| s.watches.borrow().len()),
-        Gauge::of("storage_reads_waiting", &server, |s| s.reads_waiting.get()),
-        Gauge::of("storage_version_waiters", &server, |s| {
-            s.gate.borrow().waiting()
-        }),
-    ];
-    let serving = (server.clone().serve(), gauges);
-    Ok(async move {
-        let _serving = (beacon, serving);
-        let work = plinth_runtime::race(server.pull(), server.make_durable());
-        let work = plinth_runtime::race(work, server.fetch());
-        let damaged = server.damaged.wait_until(Option::is_some);
-        let error = match plinth_runtime::race(work, damaged).await {
-            Either::Left(Either::Left(Either::Left(error) | Either::Right(error))) => error,
-            Either::Left(Either::Right(never)) => match never {},
-            Either::Right(()) => server.damaged.get().expect("waited for"),
-        };
-        trace!("StorageEnded", "id" => server.role.id, "reason" => error);
-        error
+) -> Boxed<'_, Result<Boxed<'static, Error>>> {
+    Box::pin(async move {
+        let durable = store.durable_version();
+        trace!("StorageStarted", "id" => role.id, "tag" => role.tag.0, "durable" => durable);
+        let beacon = FailureBeacon::new(transport, role.id);
+        let server = Rc::new(Server {
+            guard: Guard::new(role.cluster.clone()),
+            transport: transport.clone(),
+            tallies: Tallies::new(role.id),
+            input_bytes: Cell::new(0),
+            portions: RefCell::default(),
+            applying: Cell::new(durable),
+            gate: RefCell::new(VersionGate::new(durable)),
+            reads_waiting: Cell::new(0),
+            cold_reads: Permits::new(COLD_READS_MAX),
+            known_committed: Cell::new(durable),
+            pulled_epoch: Cell::new(0),
+            watches: RefCell::new(Watches::new()),
+            watches_begun: Cell::new(0),
+            ownership: RefCell::new(Ownership::load(&*store)?),
+            incoming: RefCell::default(),
+            sample: RefCell::new(ByteSample::load(&*store, BYTE_SAMPLE_UNIT.get())?),
+            write_rate: RefCell::default(),
+            progress: Notify::new(),
+            fetch_wanted: Notify::new(),
+            disk_full: Cell::new(false),
+            parts_rest_until: Cell::default(),
+            damaged: Watch::new(None),
+            store,
+            role,
+        });
+        let gauges = [
+            Gauge::of("storage_watches", &server, |s| s.watches.borrow().len()),
+            Gauge::of("storage_reads_waiting", &server, |s| s.reads_waiting.get()),
+            Gauge::of("storage_version_waiters", &server, |s| {
+                s.gate.borrow().waiting()
+            }),
+        ];
+        let serving = (server.clone().serve(), gauges);
+        let life: Boxed<'static, Error> = Box::pin(async move {
+            let _serving = (beacon, serving);
+            let work = plinth_runtime::race(server.pull(), server.make_durable());
+            let work = plinth_runtime::race(work, server.fetch());
+            let damaged = server.damaged.wait_until(Option::is_some);
+            let error = match plinth_runtime::race(work, damaged).await {
+                Either::Left(Either::Left(Either::Left(error) | Either::Right(error))) => error,
+                Either::Left(Either::Right(never)) => match never {},
+                Either::Right(()) => server.damaged.get().expect("waited for"),
+            };
+            trace!("StorageEnded", "id" => server.role.id, "reason" => error);
+            error
+        });
+        Ok(life)
     })
 }
 

@@ -11,6 +11,7 @@ use plinth_protocol::control::{GetWorkers, RegisterWorker};
 use plinth_protocol::coordination::Candidate;
 use plinth_protocol::status::GetStatus;
 use plinth_rpc::{Credentials, Place, Request, Transport};
+use plinth_runtime::Boxed;
 use plinth_runtime::Duration;
 use std::path::PathBuf;
 
@@ -71,54 +72,61 @@ impl ClusterArguments {
     }
 
     /// Reads the cluster file, and the keys beside it. Does not check that the cluster answers.
-    pub async fn open(&self) -> Outcome<Connection> {
-        self.open_as(|file| file.credentials(Identity::Operator))
-            .await
+    pub fn open(&self) -> Boxed<'_, Outcome<Connection>> {
+        Box::pin(async move {
+            self.open_as(|file| file.credentials(Identity::Operator))
+                .await
+        })
     }
 
     /// The same, to show the cluster what `credentials` says.
-    pub async fn open_as(
-        &self,
-        credentials: impl Fn(&ClusterFile) -> Credentials,
-    ) -> Outcome<Connection> {
-        let environment = std::env::var(cluster_file::ENVIRONMENT_VARIABLE).ok();
-        let path = cluster_file::find(self.cluster_file.as_deref(), environment.as_deref()).await;
-        // One that cannot be read says so when it is loaded.
-        if !plinth_runtime::disk::exists(&path).await.unwrap_or(true) {
-            return Err(format!(
-                "cluster file {}: there is none; name one with -C, \
+    pub fn open_as<'a>(
+        &'a self,
+        credentials: impl Fn(&ClusterFile) -> Credentials + 'a,
+    ) -> Boxed<'a, Outcome<Connection>> {
+        Box::pin(async move {
+            let environment = std::env::var(cluster_file::ENVIRONMENT_VARIABLE).ok();
+            let path =
+                cluster_file::find(self.cluster_file.as_deref(), environment.as_deref()).await;
+            // One that cannot be read says so when it is loaded.
+            if !plinth_runtime::disk::exists(&path).await.unwrap_or(true) {
+                return Err(format!(
+                    "cluster file {}: there is none; name one with -C, \
                 or start a cluster with `plinth dev --data-dir DIR`",
-                path.display()
-            ));
-        }
-        let file = ClusterFile::load_with(&path, self.tls.settings())
-            .await
-            .map_err(|error| error.to_string())?;
-        self.tls.tell_if_unused(file.is_tls, path.display());
-        trace_file::tell_of_stale_cluster_file();
-        let coordinators = Coordinators::from(file.clone());
-        let (kept, at, written) = (coordinators.clone(), path.clone(), file.clone());
-        let keeping = async move { kept.keep_file(&at, written).await };
-        plinth_runtime::spawn("cluster file", keeping).detach();
-        let credentials = credentials(&file);
-        let transport = Transport::client_with(credentials.clone());
-        let database = plinth_client::connect_over(transport.clone(), coordinators.clone());
-        Ok(Connection {
-            path,
-            file,
-            coordinators,
-            credentials,
-            transport,
-            database,
-            timeout: Duration::from_secs(self.timeout),
+                    path.display()
+                ));
+            }
+            let file = ClusterFile::load_with(&path, self.tls.settings())
+                .await
+                .map_err(|error| error.to_string())?;
+            self.tls.tell_if_unused(file.is_tls, path.display());
+            trace_file::tell_of_stale_cluster_file();
+            let coordinators = Coordinators::from(file.clone());
+            let (kept, at, written) = (coordinators.clone(), path.clone(), file.clone());
+            let keeping = async move { kept.keep_file(&at, written).await };
+            plinth_runtime::spawn("cluster file", keeping).detach();
+            let credentials = credentials(&file);
+            let transport = Transport::client_with(credentials.clone());
+            let database = plinth_client::connect_over(transport.clone(), coordinators.clone());
+            Ok(Connection {
+                path,
+                file,
+                coordinators,
+                credentials,
+                transport,
+                database,
+                timeout: Duration::from_secs(self.timeout),
+            })
         })
     }
 
     /// Opens the cluster and waits until it serves.
-    pub async fn connect(&self) -> Outcome<Connection> {
-        let connection = self.open().await?;
-        connection.wait_until_it_serves().await?;
-        Ok(connection)
+    pub fn connect(&self) -> Boxed<'_, Outcome<Connection>> {
+        Box::pin(async move {
+            let connection = self.open().await?;
+            connection.wait_until_it_serves().await?;
+            Ok(connection)
+        })
     }
 }
 
@@ -136,55 +144,59 @@ impl Connection {
             .expect("a day in milliseconds is a valid time-out");
     }
 
-    pub async fn wait_until_it_serves(&self) -> Outcome {
-        let transaction = self.database.create_transaction();
-        let answered = async {
-            loop {
-                match transaction.get_read_version().await {
-                    Ok(_) => return plinth_core::Result::Ok(()),
-                    Err(error) => transaction.on_error(error).await?,
+    pub fn wait_until_it_serves(&self) -> Boxed<'_, Outcome> {
+        Box::pin(async move {
+            let transaction = self.database.create_transaction();
+            let answered = async {
+                loop {
+                    match transaction.get_read_version().await {
+                        Ok(_) => return plinth_core::Result::Ok(()),
+                        Err(error) => transaction.on_error(error).await?,
+                    }
                 }
-            }
-        };
-        match plinth_runtime::timeout(self.timeout, answered).await {
-            Some(Ok(())) => {
-                self.update_cluster_file().await;
-                Ok(())
-            }
-            Some(Err(error @ Error::permission_denied)) => {
-                let line = self.explain_denial().await;
-                Err(line.unwrap_or(format!(
+            };
+            match plinth_runtime::timeout(self.timeout, answered).await {
+                Some(Ok(())) => {
+                    self.update_cluster_file().await;
+                    Ok(())
+                }
+                Some(Err(error @ Error::permission_denied)) => {
+                    let line = self.explain_denial().await;
+                    Err(line.unwrap_or(format!(
+                        "the cluster of {} refuses: {error}",
+                        self.path.display()
+                    )))
+                }
+                Some(Err(error)) => Err(format!(
                     "the cluster of {} refuses: {error}",
                     self.path.display()
-                )))
+                )),
+                None => Err(self.explain_silence().await),
             }
-            Some(Err(error)) => Err(format!(
-                "the cluster of {} refuses: {error}",
-                self.path.display()
-            )),
-            None => Err(self.explain_silence().await),
-        }
+        })
     }
 
     /// The controller; an error if there is none within the time-out.
-    pub async fn controller(&self) -> Outcome<Candidate> {
-        let found = async {
-            loop {
-                if let Some(leader) =
-                    election::current_leader(&self.transport, &self.coordinators).await
-                {
-                    return leader;
+    pub fn controller(&self) -> Boxed<'_, Outcome<Candidate>> {
+        Box::pin(async move {
+            let found = async {
+                loop {
+                    if let Some(leader) =
+                        election::current_leader(&self.transport, &self.coordinators).await
+                    {
+                        return leader;
+                    }
+                    plinth_runtime::sleep(Duration::from_millis(50)).await;
                 }
-                plinth_runtime::sleep(Duration::from_millis(50)).await;
+            };
+            match plinth_runtime::timeout(self.timeout, found).await {
+                Some(leader) => {
+                    self.update_cluster_file().await;
+                    Ok(leader)
+                }
+                None => Err(self.explain_silence().await),
             }
-        };
-        match plinth_runtime::timeout(self.timeout, found).await {
-            Some(leader) => {
-                self.update_cluster_file().await;
-                Ok(leader)
-            }
-            None => Err(self.explain_silence().await),
-        }
+        })
     }
 
     /// Asks the controller, or its successor if it ends before it answers. `what` completes the line "the controller
@@ -220,95 +232,103 @@ impl Connection {
     }
 
     /// The processes of the cluster.
-    pub async fn workers(&self) -> Outcome<Vec<RegisterWorker>> {
-        let listed = self.ask_controller(GetWorkers {}, "list the processes");
-        Ok(listed.await?.workers)
+    pub fn workers(&self) -> Boxed<'_, Outcome<Vec<RegisterWorker>>> {
+        Box::pin(async move {
+            let listed = self.ask_controller(GetWorkers {}, "list the processes");
+            Ok(listed.await?.workers)
+        })
     }
 
     /// Writes moved coordinators to the cluster file before the command ends: the former coordinators may be gone
     /// before the next command could ask them.
-    pub async fn update_cluster_file(&self) {
-        let (coordinators, before) = (&self.coordinators, self.file.clone());
-        coordinators.write_file(&self.path, before).await;
+    pub fn update_cluster_file(&self) -> Boxed<'_, ()> {
+        Box::pin(async move {
+            let (coordinators, before) = (&self.coordinators, self.file.clone());
+            coordinators.write_file(&self.path, before).await;
+        })
     }
 
     /// One line for the error: the coordinators that were tried, and the result of each.
-    pub async fn explain_silence(&self) -> String {
-        let file = self.coordinators.file();
-        let tried = file
-            .coordinators
-            .iter()
-            .map(|place| async move { format!("{place} {}", self.try_coordinator(place).await) });
-        let tried = plinth_runtime::join_all(tried).await.join(", ");
-        let document = self.status_of_a_cluster_that_waits().await;
-        let full = status::full_disks(&document);
-        if !full.is_empty() {
-            return format!(
-                "the cluster of {} waits: the disk is full at {}; make room there, \
+    pub fn explain_silence(&self) -> Boxed<'_, String> {
+        Box::pin(async move {
+            let file = self.coordinators.file();
+            let tried = file.coordinators.iter().map(|place| async move {
+                format!("{place} {}", self.try_coordinator(place).await)
+            });
+            let tried = plinth_runtime::join_all(tried).await.join(", ");
+            let document = self.status_of_a_cluster_that_waits().await;
+            let full = status::full_disks(&document);
+            if !full.is_empty() {
+                return format!(
+                    "the cluster of {} waits: the disk is full at {}; make room there, \
                 or stop that server if the others can do without it",
-                self.path.display(),
-                full.join(", ")
-            );
-        }
-        let sick = status::sick_disks(&document);
-        if !sick.is_empty() {
-            return format!(
-                "the cluster of {} waits for a sick disk: {}; mend it, \
+                    self.path.display(),
+                    full.join(", ")
+                );
+            }
+            let sick = status::sick_disks(&document);
+            if !sick.is_empty() {
+                return format!(
+                    "the cluster of {} waits for a sick disk: {}; mend it, \
                 or stop that server if the others can do without it",
-                self.path.display(),
-                sick.join("; ")
-            );
-        }
-        let cluster = &document["cluster"];
-        if cluster["recovery_state"]["name"] == "configuration_never_created" {
-            return format!(
-                "the cluster of {0} has no database yet; `plinth cli -C {0} --exec \"configure new single ssd\"' \
+                    self.path.display(),
+                    sick.join("; ")
+                );
+            }
+            let cluster = &document["cluster"];
+            if cluster["recovery_state"]["name"] == "configuration_never_created" {
+                return format!(
+                    "the cluster of {0} has no database yet; `plinth cli -C {0} --exec \"configure new single ssd\"' \
                 creates one",
-                self.path.display()
-            );
-        }
-        if cluster["database_lock_state"]["locked"] == true {
-            return format!(
-                "the database of {} is locked with {}; `unlock' in plinth cli opens it",
-                self.path.display(),
-                cluster["database_lock_state"]["lock_uid"]
-                    .as_str()
-                    .unwrap_or("an unknown id")
-            );
-        }
-        if document["cluster"]["recovery_state"]["waits_for"].is_string() {
-            return format!(
-                "the cluster of {} does not serve within {} s: its recovery is at {}",
-                self.path.display(),
-                self.timeout.as_secs(),
-                status::recovery(&document["cluster"])
-            );
-        }
-        format!(
-            "the cluster of {} does not serve within {} s; coordinators tried: {tried}; \
+                    self.path.display()
+                );
+            }
+            if cluster["database_lock_state"]["locked"] == true {
+                return format!(
+                    "the database of {} is locked with {}; `unlock' in plinth cli opens it",
+                    self.path.display(),
+                    cluster["database_lock_state"]["lock_uid"]
+                        .as_str()
+                        .unwrap_or("an unknown id")
+                );
+            }
+            if document["cluster"]["recovery_state"]["waits_for"].is_string() {
+                return format!(
+                    "the cluster of {} does not serve within {} s: its recovery is at {}",
+                    self.path.display(),
+                    self.timeout.as_secs(),
+                    status::recovery(&document["cluster"])
+                );
+            }
+            format!(
+                "the cluster of {} does not serve within {} s; coordinators tried: {tried}; \
             check that its servers run and that the file is theirs",
-            self.path.display(),
-            self.timeout.as_secs()
-        )
+                self.path.display(),
+                self.timeout.as_secs()
+            )
+        })
     }
 
     /// One line for the error if coordinators refuse this process, with their reasons; `None` if none does.
-    pub async fn explain_denial(&self) -> Option<String> {
-        let file = &self.coordinators.file();
-        let looks = file
-            .coordinators
-            .iter()
-            .map(|place| async move { (place, look_at(&self.transport, file, place).await) });
-        let looks = plinth_runtime::join_all(looks).await;
-        let refuses = |(_, look): &&(_, Look)| matches!(look, Look::NeedsKey | Look::Ungreeted(_));
-        let reasons: Vec<String> = looks
-            .iter()
-            .filter(refuses)
-            .map(|(place, look)| format!("{place} ({look})"))
-            .collect();
-        let path = self.path.display();
-        let line = || format!("the cluster of {path} refuses: {}", reasons.join(", "));
-        (!reasons.is_empty()).then(line)
+    pub fn explain_denial(&self) -> Boxed<'_, Option<String>> {
+        Box::pin(async move {
+            let file = &self.coordinators.file();
+            let looks = file
+                .coordinators
+                .iter()
+                .map(|place| async move { (place, look_at(&self.transport, file, place).await) });
+            let looks = plinth_runtime::join_all(looks).await;
+            let refuses =
+                |(_, look): &&(_, Look)| matches!(look, Look::NeedsKey | Look::Ungreeted(_));
+            let reasons: Vec<String> = looks
+                .iter()
+                .filter(refuses)
+                .map(|(place, look)| format!("{place} ({look})"))
+                .collect();
+            let path = self.path.display();
+            let line = || format!("the cluster of {path} refuses: {}", reasons.join(", "));
+            (!reasons.is_empty()).then(line)
+        })
     }
 
     /// The status document, or `null` if no controller sends one in time.

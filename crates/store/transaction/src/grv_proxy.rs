@@ -36,10 +36,9 @@ use plinth_rpc::{Endpoint, FailureBeacon, Responder, Transport, Watching};
 use plinth_runtime::gauge::Gauge;
 use plinth_runtime::sync::{QueueReceiver, Watch};
 use plinth_runtime::tally::Tally;
-use plinth_runtime::{Duration, Either, buggify, probe};
+use plinth_runtime::{Boxed, Duration, Either, buggify, probe};
 use std::cell::RefCell;
 use std::convert::Infallible;
-use std::future::Future;
 use std::rc::Rc;
 use throttle::Asked;
 
@@ -54,7 +53,7 @@ pub fn start(
     transport: &Transport,
     request: RecruitGrvProxy,
     info: Watch<Option<ClusterInfo>>,
-) -> impl Future<Output = ()> + use<> {
+) -> Boxed<'static, ()> {
     let transport = transport.clone();
     let beacon = FailureBeacon::new(&transport, request.id);
     let (registration, requests) = transport.serve_queue::<GetReadVersion>(request.id);
@@ -81,7 +80,7 @@ pub fn start(
         Gauge::of("grv_waiting", &proxy.admission, |a| a.borrow().waiting()),
         Gauge::of("grv_tags", &proxy.admission, |a| a.borrow().tags()),
     ];
-    async move {
+    Box::pin(async move {
         let _serving = (beacon, registration, watching, gauges);
         let answering = proxy.answer_batches(requests);
         let error = match plinth_runtime::race(answering, proxy.follow_rate(info)).await {
@@ -89,7 +88,7 @@ pub fn start(
             Either::Right(never) => match never {},
         };
         plinth_runtime::trace!("GrvProxyEnded", "epoch" => proxy.role.epoch, "reason" => error);
-    }
+    })
 }
 
 struct Proxy {

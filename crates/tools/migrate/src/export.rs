@@ -10,6 +10,7 @@ use plinth_keeper::paths;
 use plinth_keeper::setup::ALWAYS_THERE;
 use plinth_keeper::tree::node::{Data, Lifetime, Node, is_open};
 use plinth_keeper::wire::{Answer, Code, CreateKind, Request, Text, create_flags};
+use plinth_runtime::Boxed;
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -93,43 +94,49 @@ pub fn to_files(image: &Image, directory: &Path) -> Outcome<Exported> {
 ///
 /// # Errors
 /// It has one of the nodes already, or refuses one.
-pub async fn to_live(image: &Image, servers: Servers, tell: Tell<'_>) -> Outcome<Exported> {
-    let servers = Rc::new(servers);
-    let links: Vec<Link> = (0..LINKS)
-        .map(|number| Link::new(servers.clone(), number, None))
-        .collect();
-    for link in &links {
-        link.client().await?;
-    }
-    refuse_mixing(image, &links[0]).await?;
-    let mut by_depth: Vec<Vec<(&Text, &Node)>> = Vec::new();
-    for (path, node) in &image.nodes {
-        let depth = paths::depth(path);
-        by_depth.resize_with(by_depth.len().max(depth + 1), Vec::new);
-        by_depth[depth].push((path, node));
-    }
-    let mut exported = Exported {
-        zxid: image.last_zxid,
-        ..Exported::default()
-    };
-    for level in &by_depth {
-        for some in level.chunks(WINDOW) {
-            create(some, &links).await?;
-            some.iter().for_each(|(_, node)| exported.count(node));
-            tell("creating", exported.nodes);
+pub fn to_live<'a>(
+    image: &'a Image,
+    servers: Servers,
+    tell: Tell<'a>,
+) -> Boxed<'a, Outcome<Exported>> {
+    Box::pin(async move {
+        let servers = Rc::new(servers);
+        let links: Vec<Link> = (0..LINKS)
+            .map(|number| Link::new(servers.clone(), number, None))
+            .collect();
+        for link in &links {
+            link.client().await?;
         }
-    }
-    let all: Vec<_> = image.nodes.iter().collect();
-    let mut compared = 0;
-    for some in all.chunks(WINDOW) {
-        check(some, &links).await?;
-        compared += some.len() as u64;
-        tell("verifying", compared);
-    }
-    for link in &links {
-        link.close().await;
-    }
-    Ok(exported)
+        refuse_mixing(image, &links[0]).await?;
+        let mut by_depth: Vec<Vec<(&Text, &Node)>> = Vec::new();
+        for (path, node) in &image.nodes {
+            let depth = paths::depth(path);
+            by_depth.resize_with(by_depth.len().max(depth + 1), Vec::new);
+            by_depth[depth].push((path, node));
+        }
+        let mut exported = Exported {
+            zxid: image.last_zxid,
+            ..Exported::default()
+        };
+        for level in &by_depth {
+            for some in level.chunks(WINDOW) {
+                create(some, &links).await?;
+                some.iter().for_each(|(_, node)| exported.count(node));
+                tell("creating", exported.nodes);
+            }
+        }
+        let all: Vec<_> = image.nodes.iter().collect();
+        let mut compared = 0;
+        for some in all.chunks(WINDOW) {
+            check(some, &links).await?;
+            compared += some.len() as u64;
+            tell("verifying", compared);
+        }
+        for link in &links {
+            link.close().await;
+        }
+        Ok(exported)
+    })
 }
 
 fn is_always_there(path: &str) -> bool {

@@ -19,6 +19,7 @@ use plinth_keeper::tree::node::{Counts, Data, Node, pzxid_from_row};
 use plinth_keeper::tree::rows::Rows;
 use plinth_keeper::wire::Text;
 use plinth_keeper::zxid::Zxids;
+use plinth_runtime::Boxed;
 use std::collections::BTreeSet;
 
 /// Bytes of a read.
@@ -35,42 +36,44 @@ pub struct Extracted {
 ///
 /// # Errors
 /// There is no such tree, or more changes while it is read than the stream keeps.
-pub async fn extract(
-    database: &Database,
-    tree: &str,
-    only: &str,
-    tell: Tell<'_>,
-) -> Outcome<Extracted> {
-    let rows = Rows::new(tree);
-    let opening =
-        database.run(async |transaction| setup::open_existing(&transaction, &rows, tree).await);
-    let opened = match opening.await {
-        Ok(Some(opened)) => opened,
-        Ok(None) => return Err(format!("tree `{tree}': there is none")),
-        Err(Error::unsupported_format_version) => {
-            return Err(format!("tree `{tree}': its import has not ended"));
+pub fn extract<'a>(
+    database: &'a Database,
+    tree: &'a str,
+    only: &'a str,
+    tell: Tell<'a>,
+) -> Boxed<'a, Outcome<Extracted>> {
+    Box::pin(async move {
+        let rows = Rows::new(tree);
+        let opening =
+            database.run(async |transaction| setup::open_existing(&transaction, &rows, tree).await);
+        let opened = match opening.await {
+            Ok(Some(opened)) => opened,
+            Ok(None) => return Err(format!("tree `{tree}': there is none")),
+            Err(Error::unsupported_format_version) => {
+                return Err(format!("tree `{tree}': its import has not ended"));
+            }
+            Err(error) => return Err(of_database(error)),
+        };
+        let mut image = Image::default();
+        let mut reader = Reader::new(database, &rows, opened.zxids);
+        while let Some(chunk) = reader.next().await.map_err(of_database)? {
+            image.nodes.extend(chunk);
+            tell("reading the tree", image.nodes.len() as u64);
         }
-        Err(error) => return Err(of_database(error)),
-    };
-    let mut image = Image::default();
-    let mut reader = Reader::new(database, &rows, opened.zxids);
-    while let Some(chunk) = reader.next().await.map_err(of_database)? {
-        image.nodes.extend(chunk);
-        tell("reading the tree", image.nodes.len() as u64);
-    }
-    let read = reader.versions.unwrap_or((opened.version, opened.version));
-    let version = match read {
-        (oldest, newest) if oldest == newest => newest,
-        (oldest, _) => catch_up(database, &rows, &opened, oldest, &mut image, tell)
-            .await
-            .map_err(of_catching_up)?,
-    };
-    image.last_zxid = opened.zxids.last_of(version);
-    let ephemerals = image.settle(only)?;
-    if !image.nodes.contains_key(only) {
-        return Err(format!("{only}: tree `{tree}' has no such node"));
-    }
-    Ok(Extracted { image, ephemerals })
+        let read = reader.versions.unwrap_or((opened.version, opened.version));
+        let version = match read {
+            (oldest, newest) if oldest == newest => newest,
+            (oldest, _) => catch_up(database, &rows, &opened, oldest, &mut image, tell)
+                .await
+                .map_err(of_catching_up)?,
+        };
+        image.last_zxid = opened.zxids.last_of(version);
+        let ephemerals = image.settle(only)?;
+        if !image.nodes.contains_key(only) {
+            return Err(format!("{only}: tree `{tree}' has no such node"));
+        }
+        Ok(Extracted { image, ephemerals })
+    })
 }
 
 fn of_catching_up(error: Error) -> String {
@@ -83,48 +86,50 @@ fn of_catching_up(error: Error) -> String {
 }
 
 /// Brings the image, no part of which is older than `oldest`, to one version, which it gives.
-pub async fn catch_up(
-    database: &Database,
-    rows: &Rows,
-    opened: &Opened,
+pub fn catch_up<'a>(
+    database: &'a Database,
+    rows: &'a Rows,
+    opened: &'a Opened,
     oldest: Version,
-    image: &mut Image,
-    tell: Tell<'_>,
-) -> Result<Version> {
-    let mut from = Position::of_version(oldest + 1);
-    let mut changed: BTreeSet<Text> = BTreeSet::new();
-    let transaction = database.create_transaction();
-    loop {
-        let attempt = async {
-            let version = transaction.get_read_version().await?;
-            loop {
-                let batch = opened
-                    .stream
-                    .read(&transaction, from, StreamLimit::default());
-                let batch = batch.await?;
-                for entry in batch.entries {
-                    note(&entry.content, entry.position, opened.zxids, &mut changed)?;
+    image: &'a mut Image,
+    tell: Tell<'a>,
+) -> Boxed<'a, Result<Version>> {
+    Box::pin(async move {
+        let mut from = Position::of_version(oldest + 1);
+        let mut changed: BTreeSet<Text> = BTreeSet::new();
+        let transaction = database.create_transaction();
+        loop {
+            let attempt = async {
+                let version = transaction.get_read_version().await?;
+                loop {
+                    let batch = opened
+                        .stream
+                        .read(&transaction, from, StreamLimit::default());
+                    let batch = batch.await?;
+                    for entry in batch.entries {
+                        note(&entry.content, entry.position, opened.zxids, &mut changed)?;
+                    }
+                    from = batch.next;
+                    if !batch.more {
+                        break;
+                    }
                 }
-                from = batch.next;
-                if !batch.more {
-                    break;
+                tell("reading what changed meanwhile", changed.len() as u64);
+                while let Some(path) = changed.first().cloned() {
+                    match read_node(&transaction, rows, opened.zxids, &path).await? {
+                        Some(node) => image.nodes.insert(path.clone(), node),
+                        None => image.nodes.remove(&path),
+                    };
+                    changed.remove(&path);
                 }
+                Ok(version)
+            };
+            match attempt.await {
+                Ok(version) => return Ok(version),
+                Err(error) => transaction.on_error(error).await?,
             }
-            tell("reading what changed meanwhile", changed.len() as u64);
-            while let Some(path) = changed.first().cloned() {
-                match read_node(&transaction, rows, opened.zxids, &path).await? {
-                    Some(node) => image.nodes.insert(path.clone(), node),
-                    None => image.nodes.remove(&path),
-                };
-                changed.remove(&path);
-            }
-            Ok(version)
-        };
-        match attempt.await {
-            Ok(version) => return Ok(version),
-            Err(error) => transaction.on_error(error).await?,
         }
-    }
+    })
 }
 
 /// Notes the paths of an entry's nodes, and of their parents, whose counts change with them.

@@ -11,6 +11,7 @@ use plinth_keeper::tree::node::{Data, Lifetime, Node};
 use plinth_keeper::tree::totals::Totals;
 use plinth_keeper::wire::Text;
 use plinth_keeper::zxid::Zxids;
+use plinth_runtime::Boxed;
 
 /// Nodes, and their bytes, that are handed to the target at a time.
 const PUT_NODES: usize = 10_000;
@@ -53,41 +54,43 @@ impl Imported {
 ///
 /// # Errors
 /// The tree is there, a node does not fit, or the rows that were written are not those that are there.
-pub async fn from_files(
-    database: &Database,
-    tree: &str,
+pub fn from_files<'a>(
+    database: &'a Database,
+    tree: &'a str,
     loaded: Loaded,
-    only: &str,
-    tell: Tell<'_>,
-) -> Outcome<Imported> {
-    let mut image = loaded.image;
-    let mut imported = Imported {
-        ephemerals: image.settle(only)? as u64,
-        last_zxid: image.last_zxid,
-        ..Imported::default()
-    };
-    if !image.nodes.contains_key(only) {
-        return Err(format!("{only}: the source has no such node"));
-    }
-    let target = Target::begin(database, tree).await?;
-    let (mut some, mut bytes) = (Vec::new(), 0);
-    for (path, node) in &image.nodes {
-        imported.count(path, node);
-        bytes += node.data.len();
-        some.push((path.clone(), Some(node.clone())));
-        if some.len() >= PUT_NODES || bytes >= PUT_BYTES {
-            target.put(std::mem::take(&mut some)).await?;
-            bytes = 0;
-            tell("writing", imported.nodes);
+    only: &'a str,
+    tell: Tell<'a>,
+) -> Boxed<'a, Outcome<Imported>> {
+    Box::pin(async move {
+        let mut image = loaded.image;
+        let mut imported = Imported {
+            ephemerals: image.settle(only)? as u64,
+            last_zxid: image.last_zxid,
+            ..Imported::default()
+        };
+        if !image.nodes.contains_key(only) {
+            return Err(format!("{only}: the source has no such node"));
         }
-    }
-    target.put(some).await?;
-    let expected = |path: &Text| image.nodes.get(path).map(Expected::of);
-    compare(&target, image.nodes.len(), expected, tell).await?;
-    let newest = newest_zxid(&image);
-    let last_zxid = imported.last_zxid.max(newest);
-    target.finish(last_zxid, imported.totals).await?;
-    Ok(imported)
+        let target = Target::begin(database, tree).await?;
+        let (mut some, mut bytes) = (Vec::new(), 0);
+        for (path, node) in &image.nodes {
+            imported.count(path, node);
+            bytes += node.data.len();
+            some.push((path.clone(), Some(node.clone())));
+            if some.len() >= PUT_NODES || bytes >= PUT_BYTES {
+                target.put(std::mem::take(&mut some)).await?;
+                bytes = 0;
+                tell("writing", imported.nodes);
+            }
+        }
+        target.put(some).await?;
+        let expected = |path: &Text| image.nodes.get(path).map(Expected::of);
+        compare(&target, image.nodes.len(), expected, tell).await?;
+        let newest = newest_zxid(&image);
+        let last_zxid = imported.last_zxid.max(newest);
+        target.finish(last_zxid, imported.totals).await?;
+        Ok(imported)
+    })
 }
 
 fn newest_zxid(image: &Image) -> i64 {
@@ -123,29 +126,31 @@ impl Expected {
 }
 
 /// Reads back the tree and compares it with what it must be.
-pub async fn compare(
-    target: &Target,
+pub fn compare<'a>(
+    target: &'a Target,
     count: usize,
-    expected: impl Fn(&Text) -> Option<Expected>,
-    tell: Tell<'_>,
-) -> Outcome {
-    let mut reader = Reader::new(&target.database, &target.rows, Zxids { base: 0 });
-    let mut found = 0;
-    while let Some(nodes) = reader.next().await.map_err(of_database)? {
-        found += nodes.len();
-        for (path, node) in nodes {
-            if expected(&path) != Some(Expected::of(&node)) {
-                return Err(format!(
-                    "{path}: the tree does not have what was written; nothing is served; import again"
-                ));
+    expected: impl Fn(&Text) -> Option<Expected> + 'a,
+    tell: Tell<'a>,
+) -> Boxed<'a, Outcome> {
+    Box::pin(async move {
+        let mut reader = Reader::new(&target.database, &target.rows, Zxids { base: 0 });
+        let mut found = 0;
+        while let Some(nodes) = reader.next().await.map_err(of_database)? {
+            found += nodes.len();
+            for (path, node) in nodes {
+                if expected(&path) != Some(Expected::of(&node)) {
+                    return Err(format!(
+                        "{path}: the tree does not have what was written; nothing is served; import again"
+                    ));
+                }
             }
+            tell("reading back", found as u64);
         }
-        tell("reading back", found as u64);
-    }
-    match found == count {
-        true => Ok(()),
-        false => Err(format!(
-            "the tree has {found} of {count} nodes; nothing is served; import again"
-        )),
-    }
+        match found == count {
+            true => Ok(()),
+            false => Err(format!(
+                "the tree has {found} of {count} nodes; nothing is served; import again"
+            )),
+        }
+    })
 }

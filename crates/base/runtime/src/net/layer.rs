@@ -1,7 +1,7 @@
 //! A layer between a stream and its user, such as TLS. The layer is bytes in, bytes out; this module moves them.
 
 use super::{AnyReader, Reader, Writer};
-use crate::{Duration, timeout};
+use crate::{Boxed, Duration, timeout};
 use bytes::{Bytes, BytesMut};
 use std::cell::RefCell;
 use std::io;
@@ -98,38 +98,40 @@ impl WriteLayer {
 
 /// Puts `layer` on a stream that has none, of which `arrived` was read already. Returns when both sides have greeted.
 /// The caller limits the time.
-pub async fn layered(
+pub fn layered(
     mut reader: Reader,
     mut writer: Writer,
     arrived: BytesMut,
     mut layer: Box<dyn Layer>,
-) -> io::Result<(Reader, Writer)> {
-    assert!(reader.layer.is_none() && writer.layer.is_none());
-    let (mut wire, mut early, mut answer) = (arrived, BytesMut::new(), BytesMut::new());
-    loop {
-        let received = layer.receive(&mut wire, &mut early, &mut answer);
-        if !answer.is_empty() {
-            writer.write_all(answer.split().freeze()).await?;
+) -> Boxed<'static, io::Result<(Reader, Writer)>> {
+    Box::pin(async move {
+        assert!(reader.layer.is_none() && writer.layer.is_none());
+        let (mut wire, mut early, mut answer) = (arrived, BytesMut::new(), BytesMut::new());
+        loop {
+            let received = layer.receive(&mut wire, &mut early, &mut answer);
+            if !answer.is_empty() {
+                writer.write_all(answer.split().freeze()).await?;
+            }
+            if let Err(error) = received {
+                linger(reader, writer).await;
+                return Err(error);
+            }
+            if layer.is_greeted() {
+                break;
+            }
+            if reader.read(&mut wire).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
         }
-        if let Err(error) = received {
-            linger(reader, writer).await;
-            return Err(error);
-        }
-        if layer.is_greeted() {
-            break;
-        }
-        if reader.read(&mut wire).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-    }
-    let shared = Rc::new(RefCell::new(Shared { layer, answer }));
-    writer.layer = Some(WriteLayer(shared.clone()));
-    reader.layer = Some(Box::new(ReadLayer {
-        shared,
-        wire,
-        early,
-    }));
-    Ok((reader, writer))
+        let shared = Rc::new(RefCell::new(Shared { layer, answer }));
+        writer.layer = Some(WriteLayer(shared.clone()));
+        reader.layer = Some(Box::new(ReadLayer {
+            shared,
+            wire,
+            early,
+        }));
+        Ok((reader, writer))
+    })
 }
 
 /// Ends a connection so that the other side can read the last word: a socket that is closed while bytes are unread

@@ -6,6 +6,7 @@ use plinth_core::Value;
 use plinth_protocol::coordination::{self, GetLeader};
 use plinth_protocol::status::GetStatus;
 use plinth_rpc::{PROTOCOL_VERSION, Place, Transport};
+use plinth_runtime::Boxed;
 use plinth_runtime::Duration;
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
@@ -25,52 +26,54 @@ pub(super) async fn document(inner: &Inner) -> Value {
 }
 
 /// The view of a client that has this report on the cluster, or none.
-pub async fn client(
-    transport: &Transport,
-    coordinators: &Coordinators,
-    cluster: Option<&Json>,
-) -> Json {
-    let file = coordinators.file();
-    let reached = file.coordinators.iter();
-    let reached = reached.map(|place| reach(transport, &file, place));
-    let reached = plinth_runtime::join_all(reached).await;
-    let quorum = reached.iter().filter(|reached| **reached).count() >= file.majority();
-    let listed = file.coordinators.iter().zip(&reached);
-    let listed = listed.map(|(place, reachable)| {
-        let mut coordinator = json!({"address": place.to_string(), "reachable": reachable});
-        if *reachable {
-            coordinator["protocol"] = json!(format!("{PROTOCOL_VERSION:x}"));
+pub fn client<'a>(
+    transport: &'a Transport,
+    coordinators: &'a Coordinators,
+    cluster: Option<&'a Json>,
+) -> Boxed<'a, Json> {
+    Box::pin(async move {
+        let file = coordinators.file();
+        let reached = file.coordinators.iter();
+        let reached = reached.map(|place| reach(transport, &file, place));
+        let reached = plinth_runtime::join_all(reached).await;
+        let quorum = reached.iter().filter(|reached| **reached).count() >= file.majority();
+        let listed = file.coordinators.iter().zip(&reached);
+        let listed = listed.map(|(place, reachable)| {
+            let mut coordinator = json!({"address": place.to_string(), "reachable": reachable});
+            if *reachable {
+                coordinator["protocol"] = json!(format!("{PROTOCOL_VERSION:x}"));
+            }
+            coordinator
+        });
+        let is = |field: &Json| *field == json!(true);
+        let available = cluster.is_some_and(|cluster| is(&cluster["database_available"]));
+        let healthy = cluster.is_some_and(|cluster| is(&cluster["data"]["state"]["healthy"]));
+        let kept = coordinators.kept_file();
+        let (path, up_to_date) = kept.unwrap_or((PathBuf::new(), true));
+        let mut messages = Vec::new();
+        if !up_to_date {
+            messages.push(json!({
+                "name": "inconsistent_cluster_file",
+                "description": "The cluster file names former coordinators and cannot be written.",
+            }));
         }
-        coordinator
-    });
-    let is = |field: &Json| *field == json!(true);
-    let available = cluster.is_some_and(|cluster| is(&cluster["database_available"]));
-    let healthy = cluster.is_some_and(|cluster| is(&cluster["data"]["state"]["healthy"]));
-    let kept = coordinators.kept_file();
-    let (path, up_to_date) = kept.unwrap_or((PathBuf::new(), true));
-    let mut messages = Vec::new();
-    if !up_to_date {
-        messages.push(json!({
-            "name": "inconsistent_cluster_file",
-            "description": "The cluster file names former coordinators and cannot be written.",
-        }));
-    }
-    if !quorum {
-        messages.push(json!({
+        if !quorum {
+            messages.push(json!({
             "name": "quorum_not_reachable", "description": "Unable to reach a quorum of coordinators.",
         }));
-    } else if cluster.is_none() {
-        messages.push(json!({
-            "name": "unreachable_cluster_controller",
-            "description": "No response received from the cluster controller.",
-        }));
-    }
-    json!({
-        "cluster_file": {"path": path.display().to_string(), "up_to_date": up_to_date},
-        "coordinators": {"coordinators": listed.collect::<Vec<_>>(), "quorum_reachable": quorum},
-        "database_status": {"available": available, "healthy": available && healthy},
-        "messages": messages,
-        "timestamp": plinth_runtime::unix_time_ms() / 1000,
+        } else if cluster.is_none() {
+            messages.push(json!({
+                "name": "unreachable_cluster_controller",
+                "description": "No response received from the cluster controller.",
+            }));
+        }
+        json!({
+            "cluster_file": {"path": path.display().to_string(), "up_to_date": up_to_date},
+            "coordinators": {"coordinators": listed.collect::<Vec<_>>(), "quorum_reachable": quorum},
+            "database_status": {"available": available, "healthy": available && healthy},
+            "messages": messages,
+            "timestamp": plinth_runtime::unix_time_ms() / 1000,
+        })
     })
 }
 

@@ -9,6 +9,7 @@ use crate::store::LocalStore;
 use crate::store::copy::Copying;
 use plinth_core::{Error, Uid};
 use plinth_engine::KeyValueStore;
+use plinth_runtime::Boxed;
 use plinth_runtime::Pace;
 use std::rc::Rc;
 
@@ -50,84 +51,88 @@ async fn manifests(from: &dyn Place, log: Uid) -> Outcome<Vec<Manifest>> {
 ///
 /// # Errors
 /// One line: it is no backup, it does not have that position, or the place cannot be read.
-pub async fn plan(from: &dyn Place, to: Option<LogPos>) -> Outcome<Plan> {
-    let place = from.name();
-    let Some(object) = from.get(SERVICE).await? else {
-        return Err(format!(
-            "backup {place}: no file {SERVICE:?} is there: it is no backup of a service"
-        ));
-    };
-    let origin = Origin::decode(object).map_err(|why| at(from, SERVICE, why))?;
-    let found = manifests(from, origin.log).await?;
-    let Some(newest) = found.first() else {
-        return Err(format!(
-            "backup {place}: there is no manifest: the backup has begun, and nothing can be restored yet"
-        ));
-    };
-    let Some(to) = to else {
-        let (manifest, last) = (*newest, newest.range().1);
-        return Ok(Plan {
-            origin,
-            manifest,
-            last,
-        });
-    };
-    let has = |manifest: &&Manifest| {
-        let (begin, end) = manifest.range();
-        (begin..=end).contains(&to)
-    };
-    match found.iter().find(has) {
-        Some(manifest) => Ok(Plan {
-            origin,
-            manifest: *manifest,
-            last: to,
-        }),
-        None => {
-            let ranges = found.iter().rev().map(Manifest::range);
-            let ranges = ranges.map(|(begin, end)| format!("{begin} to {end}"));
-            Err(format!(
-                "backup {place}: it has positions {}, and position {to} was asked for",
-                ranges.collect::<Vec<_>>().join(", ")
-            ))
+pub fn plan(from: &dyn Place, to: Option<LogPos>) -> Boxed<'_, Outcome<Plan>> {
+    Box::pin(async move {
+        let place = from.name();
+        let Some(object) = from.get(SERVICE).await? else {
+            return Err(format!(
+                "backup {place}: no file {SERVICE:?} is there: it is no backup of a service"
+            ));
+        };
+        let origin = Origin::decode(object).map_err(|why| at(from, SERVICE, why))?;
+        let found = manifests(from, origin.log).await?;
+        let Some(newest) = found.first() else {
+            return Err(format!(
+                "backup {place}: there is no manifest: the backup has begun, and nothing can be restored yet"
+            ));
+        };
+        let Some(to) = to else {
+            let (manifest, last) = (*newest, newest.range().1);
+            return Ok(Plan {
+                origin,
+                manifest,
+                last,
+            });
+        };
+        let has = |manifest: &&Manifest| {
+            let (begin, end) = manifest.range();
+            (begin..=end).contains(&to)
+        };
+        match found.iter().find(has) {
+            Some(manifest) => Ok(Plan {
+                origin,
+                manifest: *manifest,
+                last: to,
+            }),
+            None => {
+                let ranges = found.iter().rev().map(Manifest::range);
+                let ranges = ranges.map(|(begin, end)| format!("{begin} to {end}"));
+                Err(format!(
+                    "backup {place}: it has positions {}, and position {to} was asked for",
+                    ranges.collect::<Vec<_>>().join(", ")
+                ))
+            }
         }
-    }
+    })
 }
 
 /// Makes an empty engine the store of `owner` with the rows of the copy.
 ///
 /// # Errors
 /// One line: what is missing or damaged, or the disk. What was written is marked as incomplete.
-pub async fn copy_rows(
-    from: &dyn Place,
-    plan: &Plan,
-    engine: &Rc<dyn KeyValueStore>,
-    owner: &str,
-) -> Outcome {
-    let Plan {
-        origin, manifest, ..
-    } = plan;
-    let copy = manifest.copy;
-    let disk = |error: Error| format!("the local store fails: {error}");
-    let mut copying = Copying::new(engine);
-    for number in 0..copy.pages {
-        let name = copy.page_name(manifest.session, number);
-        let Some(object) = from.get(&name).await? else {
-            return Err(at(from, &name, "is missing: the backup is cut short"));
-        };
-        let page = Page::decode(object, origin.log).map_err(|why| at(from, &name, why))?;
-        if (page.pos, page.number) != (copy.pos, number) {
-            return Err(at(from, &name, "has rows of another place"));
+pub fn copy_rows<'a>(
+    from: &'a dyn Place,
+    plan: &'a Plan,
+    engine: &'a Rc<dyn KeyValueStore>,
+    owner: &'a str,
+) -> Boxed<'a, Outcome> {
+    Box::pin(async move {
+        let Plan {
+            origin, manifest, ..
+        } = plan;
+        let copy = manifest.copy;
+        let disk = |error: Error| format!("the local store fails: {error}");
+        let mut copying = Copying::new(engine);
+        for number in 0..copy.pages {
+            let name = copy.page_name(manifest.session, number);
+            let Some(object) = from.get(&name).await? else {
+                return Err(at(from, &name, "is missing: the backup is cut short"));
+            };
+            let page = Page::decode(object, origin.log).map_err(|why| at(from, &name, why))?;
+            if (page.pos, page.number) != (copy.pos, number) {
+                return Err(at(from, &name, "has rows of another place"));
+            }
+            copying.add(&page.rows).await.map_err(disk)?;
         }
-        copying.add(&page.rows).await.map_err(disk)?;
-    }
-    let done = copying.finish(owner, copy.pos, copy.checksum).await;
-    done.map_err(|error| match error {
-        Error::checksum_failed => format!(
-            "backup {}: its rows at position {} are not those that were copied",
-            from.name(),
-            copy.pos
-        ),
-        error => disk(error),
+        let done = copying.finish(owner, copy.pos, copy.checksum).await;
+        done.map_err(|error| match error {
+            Error::checksum_failed => format!(
+                "backup {}: its rows at position {} are not those that were copied",
+                from.name(),
+                copy.pos
+            ),
+            error => disk(error),
+        })
     })
 }
 

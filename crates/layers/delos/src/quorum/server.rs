@@ -26,7 +26,9 @@ use plinth_rpc::{Interface, Registration, Request, Responder, Transport};
 use plinth_runtime::disk::{self, DirLock};
 use plinth_runtime::gauge::Gauge;
 use plinth_runtime::sync::{QueueReceiver, QueueSender, Watch, queue};
-use plinth_runtime::{Duration, Task, nobody_has_lied, probe, random, sleep, spawn, trace_warn};
+use plinth_runtime::{
+    Boxed, Duration, Task, nobody_has_lied, probe, random, sleep, spawn, trace_warn,
+};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -526,27 +528,32 @@ impl LogServer {
     /// # Errors
     /// Another process has the directory, or it cannot be read. [`Error::client_invalid_operation`] if the transport
     /// does not listen.
-    pub async fn open(transport: &Transport, directory: &Path) -> Result<LogServer, Error> {
-        let address = transport.address();
-        let address = address.ok_or(Error::client_invalid_operation)?;
-        let lock = disk::lock_dir(directory).await;
-        let lock = lock.map_err(|_| Error::lock_file_failure)?;
-        let id = id_in(directory).await?;
-        let server = Rc::new(Server {
-            directory: directory.to_path_buf(),
-            loglets: RefCell::default(),
-            failed: Watch::default(),
-        });
-        server.open_all().await?;
-        Ok(LogServer {
-            interface: Interface::new(address, id),
-            _registrations: serve(transport, id, &server),
-            _gauge: Gauge::of("quorum_requests", &server, |server: &Server| {
-                let loglets = server.loglets.borrow();
-                loglets.values().map(|opened| opened.ask.len()).sum()
-            }),
-            server,
-            _lock: lock,
+    pub fn open<'a>(
+        transport: &'a Transport,
+        directory: &'a Path,
+    ) -> Boxed<'a, Result<LogServer, Error>> {
+        Box::pin(async move {
+            let address = transport.address();
+            let address = address.ok_or(Error::client_invalid_operation)?;
+            let lock = disk::lock_dir(directory).await;
+            let lock = lock.map_err(|_| Error::lock_file_failure)?;
+            let id = id_in(directory).await?;
+            let server = Rc::new(Server {
+                directory: directory.to_path_buf(),
+                loglets: RefCell::default(),
+                failed: Watch::default(),
+            });
+            server.open_all().await?;
+            Ok(LogServer {
+                interface: Interface::new(address, id),
+                _registrations: serve(transport, id, &server),
+                _gauge: Gauge::of("quorum_requests", &server, |server: &Server| {
+                    let loglets = server.loglets.borrow();
+                    loglets.values().map(|opened| opened.ask.len()).sum()
+                }),
+                server,
+                _lock: lock,
+            })
         })
     }
 
@@ -557,10 +564,12 @@ impl LogServer {
 
     /// Resolves when the disk fails. What it has of a loglet is not used any more then, and its process should start
     /// again.
-    pub async fn failed(&self) -> Error {
-        let failed = &self.server.failed;
-        failed.wait_until(Option::is_some).await;
-        failed.get().unwrap_or(Error::io_error)
+    pub fn failed(&self) -> Boxed<'_, Error> {
+        Box::pin(async move {
+            let failed = &self.server.failed;
+            failed.wait_until(Option::is_some).await;
+            failed.get().unwrap_or(Error::io_error)
+        })
     }
 }
 

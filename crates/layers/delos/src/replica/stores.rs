@@ -14,6 +14,7 @@ use plinth_coordination::ClusterFile;
 use plinth_core::Error;
 use plinth_engine::KeyValueStore;
 use plinth_rpc::Transport;
+use plinth_runtime::Boxed;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -39,14 +40,16 @@ fn failed(config: &Config, error: Error) -> String {
 ///
 /// # Errors
 /// A line for an operator.
-pub async fn open_engine(config: &Config) -> Result<Rc<dyn KeyValueStore>, String> {
-    let path = config.directory.join(STORE);
-    let (kind, cache_bytes) = (config.engine, config.cache_bytes);
-    let opened = match plinth_engine::open(kind, &path, false, cache_bytes).await {
-        Err(Error::file_not_found) => plinth_engine::open(kind, &path, true, cache_bytes).await,
-        opened => opened,
-    };
-    opened.map_err(|error| failed(config, error))
+pub fn open_engine(config: &Config) -> Boxed<'_, Result<Rc<dyn KeyValueStore>, String>> {
+    Box::pin(async move {
+        let path = config.directory.join(STORE);
+        let (kind, cache_bytes) = (config.engine, config.cache_bytes);
+        let opened = match plinth_engine::open(kind, &path, false, cache_bytes).await {
+            Err(Error::file_not_found) => plinth_engine::open(kind, &path, true, cache_bytes).await,
+            opened => opened,
+        };
+        opened.map_err(|error| failed(config, error))
+    })
 }
 
 /// Opens the store of this replica. A new one begins with a copy of another replica if the log's begin is gone.

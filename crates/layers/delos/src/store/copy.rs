@@ -12,6 +12,7 @@ use crate::log::LogPos;
 use bytes::{Buf, BufMut, Bytes};
 use plinth_core::{Error, Result};
 use plinth_engine::{KeyValueStore, WriteBatch};
+use plinth_runtime::Boxed;
 use std::rc::Rc;
 
 /// The row of an engine whose copy is not complete.
@@ -88,23 +89,27 @@ impl Drop for Held {
 ///
 /// # Errors
 /// The disk is full or broken.
-pub async fn clear_interrupted(engine: &Rc<dyn KeyValueStore>) -> Result<()> {
-    match engine.get(MARK)? {
-        Some(_) => clear_all(engine).await,
-        None => Ok(()),
-    }
+pub fn clear_interrupted(engine: &Rc<dyn KeyValueStore>) -> Boxed<'_, Result<()>> {
+    Box::pin(async move {
+        match engine.get(MARK)? {
+            Some(_) => clear_all(engine).await,
+            None => Ok(()),
+        }
+    })
 }
 
 /// Removes all rows and what is known about them, but not whose they are.
 ///
 /// # Errors
 /// The disk is full or broken.
-pub async fn clear_all(engine: &Rc<dyn KeyValueStore>) -> Result<()> {
-    let mut batch = WriteBatch::new();
-    batch.clear_range(&[ROWS], END);
-    batch.clear(MARK);
-    batch.clear(META);
-    engine.commit(batch).await.map(drop)
+pub fn clear_all(engine: &Rc<dyn KeyValueStore>) -> Boxed<'_, Result<()>> {
+    Box::pin(async move {
+        let mut batch = WriteBatch::new();
+        batch.clear_range(&[ROWS], END);
+        batch.clear(MARK);
+        batch.clear(META);
+        engine.commit(batch).await.map(drop)
+    })
 }
 
 /// A copy into an engine that has no rows yet.

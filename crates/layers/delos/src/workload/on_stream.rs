@@ -22,7 +22,7 @@ use bytes::Bytes;
 use plinth_client::{Database, connect};
 use plinth_core::{Error, Uid};
 use plinth_rpc::{Registration, Request, Responder, Transport};
-use plinth_runtime::{Duration, Either, TaskGroup, disk, race, random, sleep};
+use plinth_runtime::{Boxed, Duration, Either, TaskGroup, disk, race, random, sleep};
 use plinth_workload::Place;
 use std::convert::Infallible;
 use std::future::pending;
@@ -61,11 +61,13 @@ struct Replica {
 }
 
 /// One life of a process; why it ends.
-pub async fn serve(place: Place) -> String {
-    match live(place).await {
-        Ok(stopped) => stopped,
-        Err(error) => error.to_string(),
-    }
+pub fn serve(place: Place) -> Boxed<'static, String> {
+    Box::pin(async move {
+        match live(place).await {
+            Ok(stopped) => stopped,
+            Err(error) => error.to_string(),
+        }
+    })
 }
 
 async fn live(place: Place) -> Result<String, Error> {

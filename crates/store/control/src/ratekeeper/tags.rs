@@ -17,7 +17,7 @@ use plinth_core::transaction_tag::TransactionTag;
 use plinth_core::{KeySelector, Result};
 use plinth_protocol::rate::TagRate;
 use plinth_protocol::transaction::{PRIORITY_BATCH, PRIORITY_DEFAULT};
-use plinth_runtime::{Duration, Instant, probe, trace, unix_time_ms};
+use plinth_runtime::{Boxed, Duration, Instant, probe, trace, unix_time_ms};
 use std::collections::BTreeMap;
 
 const PREFIX: &[u8] = b"\xff\x02/throttledTags/tag/";
@@ -101,59 +101,67 @@ async fn rows(tr: &Transaction) -> Result<Vec<Manual>> {
 }
 
 /// The throttles that hold now, and whether tags may be throttled automatically.
-pub async fn read(database: &Database) -> Result<(Vec<Manual>, bool)> {
-    movement::run(database, async |tr| {
-        let mut manual = rows(tr).await?;
-        manual.retain(|throttle| throttle.until > now_s());
-        let auto = tr.get(AUTO, false).await?;
-        Ok((manual, auto.is_none_or(|value| value != "0")))
+pub fn read(database: &Database) -> Boxed<'_, Result<(Vec<Manual>, bool)>> {
+    Box::pin(async move {
+        movement::run(database, async |tr| {
+            let mut manual = rows(tr).await?;
+            manual.retain(|throttle| throttle.until > now_s());
+            let auto = tr.get(AUTO, false).await?;
+            Ok((manual, auto.is_none_or(|value| value != "0")))
+        })
+        .await
     })
-    .await
 }
 
 /// Throttles a tag for `seconds`. Removes expired throttles. False if there are too many.
-pub async fn set(database: &Database, mut throttle: Manual, seconds: f64) -> Result<bool> {
-    throttle
-        .reason
-        .truncate(throttle.reason.floor_char_boundary(REASON_BYTES_MAX));
-    throttle.until = now_s() + seconds;
-    movement::run(database, async |tr| {
-        let mut left = 0;
-        for old in rows(tr).await? {
-            match old.until > now_s() {
-                true => left += 1,
-                false => tr.clear(key(old.tag, old.priority)),
+pub fn set(database: &Database, mut throttle: Manual, seconds: f64) -> Boxed<'_, Result<bool>> {
+    Box::pin(async move {
+        throttle
+            .reason
+            .truncate(throttle.reason.floor_char_boundary(REASON_BYTES_MAX));
+        throttle.until = now_s() + seconds;
+        movement::run(database, async |tr| {
+            let mut left = 0;
+            for old in rows(tr).await? {
+                match old.until > now_s() {
+                    true => left += 1,
+                    false => tr.clear(key(old.tag, old.priority)),
+                }
             }
-        }
-        let key = key(throttle.tag, throttle.priority);
-        if left >= MANUAL_MAX && tr.get(&key, false).await?.is_none() {
-            return Ok(false);
-        }
-        tr.set(key, throttle.value());
-        Ok(true)
+            let key = key(throttle.tag, throttle.priority);
+            if left >= MANUAL_MAX && tr.get(&key, false).await?.is_none() {
+                return Ok(false);
+            }
+            tr.set(key, throttle.value());
+            Ok(true)
+        })
+        .await
     })
-    .await
 }
 
 /// Removes the throttles of this tag, or all of them. Returns how many there were.
-pub async fn clear(database: &Database, tag: Option<TransactionTag>) -> Result<usize> {
-    movement::run(database, async |tr| {
-        let mut throttles = rows(tr).await?;
-        throttles.retain(|throttle| tag.is_none_or(|tag| tag == throttle.tag));
-        for throttle in &throttles {
-            tr.clear(key(throttle.tag, throttle.priority));
-        }
-        Ok(throttles.len())
+pub fn clear(database: &Database, tag: Option<TransactionTag>) -> Boxed<'_, Result<usize>> {
+    Box::pin(async move {
+        movement::run(database, async |tr| {
+            let mut throttles = rows(tr).await?;
+            throttles.retain(|throttle| tag.is_none_or(|tag| tag == throttle.tag));
+            for throttle in &throttles {
+                tr.clear(key(throttle.tag, throttle.priority));
+            }
+            Ok(throttles.len())
+        })
+        .await
     })
-    .await
 }
 
-pub async fn set_auto(database: &Database, on: bool) -> Result<()> {
-    movement::run(database, async |tr| {
-        tr.set(AUTO, if on { "1" } else { "0" });
-        Ok(())
+pub fn set_auto(database: &Database, on: bool) -> Boxed<'_, Result<()>> {
+    Box::pin(async move {
+        movement::run(database, async |tr| {
+            tr.set(AUTO, if on { "1" } else { "0" });
+            Ok(())
+        })
+        .await
     })
-    .await
 }
 
 /// The tags that the ratekeeper slows down by itself. Pure.

@@ -30,9 +30,8 @@ use plinth_protocol::transaction::{
 use plinth_rpc::{Endpoint, FailureBeacon, Registration, Responder, Transport, Watching};
 use plinth_runtime::gauge::Gauge;
 use plinth_runtime::sync::{Notify, QueueReceiver, QueueSender, VersionGate, Watch, queue};
-use plinth_runtime::{Duration, Instant, Pace, TaskGroup, buggify, planted, probe, trace};
+use plinth_runtime::{Boxed, Duration, Instant, Pace, TaskGroup, buggify, planted, probe, trace};
 use std::cell::{Cell, RefCell};
-use std::future::Future;
 use std::rc::Rc;
 
 /// The clock is checked after this many transactions, and after each transaction with more than this many bytes.
@@ -107,7 +106,7 @@ pub fn start(
     transport: &Transport,
     role: RecruitCommitProxy,
     cluster: String,
-) -> impl Future<Output = ()> + use<> {
+) -> Boxed<'static, ()> {
     let transport = transport.clone();
     let beacon = FailureBeacon::new(&transport, role.id);
     let proxy = Rc::new(Proxy::new(&transport, role, cluster));
@@ -123,7 +122,7 @@ pub fn start(
     let needed = resolvers.chain(&proxy.generation.logs);
     let needed = needed.chain([&proxy.role.sequencer]);
     let watching: Vec<Watching> = needed.map(|role| transport.watch(role.address)).collect();
-    async move {
+    Box::pin(async move {
         let _serving = (beacon, serving, watching);
         let failure = proxy.failure.clone();
         let batches = async {
@@ -134,7 +133,7 @@ pub fn start(
         };
         plinth_runtime::race(batches, failure.wait_until(Option::is_some)).await;
         trace!("CommitProxyEnded", "epoch" => proxy.role.epoch, "reason" => format!("{:?}", failure.get()));
-    }
+    })
 }
 
 /// Gives the transactions of a batch their places, one after the other.

@@ -8,10 +8,9 @@ use plinth_protocol::transaction::{
 };
 use plinth_rpc::{FailureBeacon, Responder, Transport};
 use plinth_runtime::gauge::Gauge;
-use plinth_runtime::{TaskGroup, buggify, offload, probe, yield_now};
+use plinth_runtime::{Boxed, TaskGroup, buggify, offload, probe, yield_now};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::rc::Rc;
 
 /// Batches that may wait for a missing link of the chain. More means that the link will never come.
@@ -35,7 +34,7 @@ struct Shell {
 }
 
 /// Registers the resolver and returns the future that runs it.
-pub fn start(transport: &Transport, role: RecruitResolver) -> impl Future<Output = ()> + use<> {
+pub fn start(transport: &Transport, role: RecruitResolver) -> Boxed<'static, ()> {
     let beacon = FailureBeacon::new(transport, role.id);
     let shell = Rc::new(Shell {
         resolver: RefCell::new(Resolver::new(&role)),
@@ -60,10 +59,10 @@ pub fn start(transport: &Transport, role: RecruitResolver) -> impl Future<Output
     let registration = transport.serve::<ResolveBatch>(role.id, move |batch, responder| {
         shell.take_batch(batch, responder);
     });
-    async move {
+    Box::pin(async move {
         let _serving = (beacon, registration, load, gauges, EndJudging(judging));
         std::future::pending::<()>().await;
-    }
+    })
 }
 
 /// Cancels the task when the role ends: otherwise the task and the shell would hold each other.

@@ -12,9 +12,8 @@ use plinth_protocol::transaction::{
 use plinth_rpc::{FailureBeacon, Interface, Responder, Transport};
 use plinth_runtime::gauge::Gauge;
 use plinth_runtime::sync::Notify;
-use plinth_runtime::{Duration, buggify, random};
+use plinth_runtime::{Boxed, Duration, buggify, random};
 use std::cell::RefCell;
-use std::future::Future;
 use std::rc::Rc;
 
 /// Requests that cannot be answered yet.
@@ -25,7 +24,7 @@ struct Waiting {
 }
 
 /// Registers the sequencer and returns the future that runs it.
-pub fn start(transport: &Transport, request: RecruitSequencer) -> impl Future<Output = ()> + use<> {
+pub fn start(transport: &Transport, request: RecruitSequencer) -> Boxed<'static, ()> {
     let now = plinth_runtime::now();
     let begins = request.resolvers.iter().map(|(begin, _)| begin.clone());
     let (recovered_to, recovery_version) = (request.recovered_to, request.recovery_version);
@@ -54,7 +53,7 @@ pub fn start(transport: &Transport, request: RecruitSequencer) -> impl Future<Ou
     });
     let balancing = balance_resolvers(transport.clone(), request.resolvers, state.clone());
     let gauge = Gauge::of("sequencer_waiting", &waiting, |w| w.requests.borrow().len());
-    async move {
+    Box::pin(async move {
         let _serving = (beacon, grants, reports, reads, gauge);
         let _balancing = plinth_runtime::spawn("balance resolvers", balancing);
         // Requests that had to wait are rare (out of order, or far ahead): a coarse retry serves them.
@@ -66,7 +65,7 @@ pub fn start(transport: &Transport, request: RecruitSequencer) -> impl Future<Ou
                 grant_or_wait(&state, &waiting, request, responder);
             }
         }
-    }
+    })
 }
 
 /// Asks the resolvers for their load again and again, and evens it out.
