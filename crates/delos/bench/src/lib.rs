@@ -1,5 +1,6 @@
-//! Floor 9: `plinth bench delos`: log-structured protocols on this machine: the figures of *Log-structured Protocols in Delos* (SOSP'21, §5), and
-//! what the project promises of its logs. Every figure is a ratio, or a comparison within one run.
+//! Floor 9: `plinth bench delos`: log-structured protocols on this machine. The figures of *Log-structured Protocols
+//! in Delos* (SOSP'21, §5), and what the project promises of its logs. Every figure is a ratio, or a comparison within
+//! one run.
 //!
 //! - [`nodes`]: three workers of this process, each with a log server, sequencers, a coordinator and a replica, over
 //!   real sockets and disks.

@@ -17,7 +17,7 @@ use plinth_runtime::real::{Remote, remote, spawn_worker};
 use plinth_runtime::sync::Notify;
 use plinth_runtime::{Either, offload, race, random, spawn};
 use std::cell::{OnceCell, RefCell};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::mpsc;
@@ -61,6 +61,7 @@ const NODES: usize = 3;
 
 #[allow(clippy::disallowed_types)] // it only asks the system for ports that nobody uses
 fn free_addresses() -> std::io::Result<Vec<SocketAddr>> {
+    use std::net::TcpListener;
     let bind = |_| TcpListener::bind(("127.0.0.1", 0));
     let bound: Vec<TcpListener> = (0..NODES).map(bind).collect::<Result<_, _>>()?;
     bound.iter().map(TcpListener::local_addr).collect()

@@ -1,4 +1,5 @@
-//! Converts results of one machine to those of another, with the [`calibrate`](plinth_measure::calibrate) figures of both.
+//! Converts results of one machine to those of another, with the [`calibrate`](plinth_measure::calibrate) figures of
+//! both.
 //!
 //! A workload is scaled by the calibration figures that are most like its work. The factor is the geometric mean of
 //! the ratios of these figures.
