@@ -8,6 +8,7 @@ use plinth_farm_commands as farm;
 use plinth_terminal::Outcome;
 
 #[derive(clap::Args, Debug)]
+#[group(skip)] // the store's flags are a group of that name
 pub struct Arguments {
     #[command(flatten)]
     store: dev::Arguments,

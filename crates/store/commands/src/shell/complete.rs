@@ -123,6 +123,7 @@ fn configuration(given: &[&str]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plinth_terminal::shell::complete::{Completions, complete};
 
     fn known() -> Known {
         Known {
