@@ -1,12 +1,10 @@
 //! Histories as text.
 
-mod written;
-
+use crate::written::*;
 use plinth_farm_judge::*;
 use proptest::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use written::*;
 
 #[test]
 fn a_line_is_as_it_is_described() {

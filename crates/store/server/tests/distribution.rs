@@ -1,8 +1,6 @@
 //! Zones under maintenance, and data distribution that is switched off.
 
-mod common;
-
-use common::{Cluster, commits, reads, some_seconds};
+use crate::common::{Cluster, commits, reads, some_seconds};
 use plinth_client::Database;
 use plinth_control::distribution::{self, Part};
 use plinth_control::movement;
