@@ -44,7 +44,7 @@ async fn started(cluster: &Cluster) -> (Database, String, Uid) {
     let all = workers(cluster).await;
     let third = all
         .iter()
-        .find(|w| w.worker.address == common::address(3))
+        .find(|w| w.worker.address == crate::common::address(3))
         .expect("it is there");
     let (server, _) = *third.storage.first().expect("it has a storage server");
     (database, third.locality.zone.clone(), server)

@@ -54,7 +54,9 @@ fn lock_block() -> (std::fs::File, u16) {
     let from = std::process::id() as u16 % BLOCKS;
     for block in (from..BLOCKS).chain(0..from) {
         let path = std::env::temp_dir().join(format!("plinth-ports-{block}"));
-        let file = std::fs::File::create(path).expect("the temporary directory can be written to");
+        let Ok(file) = std::fs::File::create(path) else {
+            continue; // another user's
+        };
         if file.try_lock().is_ok() {
             return (file, FIRST_PORT + block * PORTS_A_BLOCK);
         }
