@@ -24,6 +24,7 @@ help:
 	@echo "make demo    load a real file into an embedded cluster, crash it, verify it"
 	@echo "make demo-farm   TPC-C in the memory of three processes; one is killed, and no order may be lost"
 	@echo "make test    format, lints, all tests, a short hunt in the simulator, real processes"
+	@echo "make nightly all of it at full length, then soak, chaos, kills, large, growth, stack and all clients: hours"
 	@echo "make soak    hunt in the simulator for $(SOAK_BUDGET): SEEDS=$(SEEDS) SCENARIO=$(SCENARIO)"
 	@echo "make kills   kill -9 each process of a triple cluster $(KILL_ROUNDS) times under a checked load"
 	@echo "make growth  load $(GROWTH_MB) MB into a cluster that grows from one server to eight, then loses two"
@@ -99,22 +100,34 @@ bindings: tools
 keeper-tools: tools
 	@scripts/need-keeper-clients $(TARGET)/keeper-clients
 
-# The short form of what `make keeper-clients` runs, three at a time: about three minutes. The others have no short form.
-# Of `make zelos-clients` the two that find most: a minute more.
+# The binaries are built in one call, so that nothing is compiled twice; of the examples, one that a test runs.
+TEST_TARGETS := --workspace --lib --bins --tests --example leaderboard
+
+# What `make test` and `make nightly` run.
+.PHONY: test-tools
+test-tools: tools bindings namespaces keeper-tools clocks packaging-tools
+
 .PHONY: test
-test: tools bindings namespaces keeper-tools clocks packaging-tools
+test: test-tools
 	@$(TIMED) --begin
 	$(TIMED) format cargo fmt --all --check
 	$(TIMED) lints cargo clippy --locked --workspace --all-targets -- --deny warnings
-	$(TIMED) build-library cargo build --locked --package plinth-capi
-	$(TIMED) build-tests cargo test --locked --workspace --no-run
-	$(TIMED) tests scripts/tests $(TARGET)/times
-	$(TIMED) keeper-clients crates/tools/cli/tests/keeper/run-all $(TARGET)/debug/plinth --short --lanes 3 \
-		kazoo curator java go clickhouse oracle c kafka
-	$(TIMED) zelos-clients crates/tools/cli/tests/keeper/run-all $(TARGET)/debug/plinth --zelos --short --lanes 2 \
-		kazoo oracle
+	$(TIMED) build cargo build --locked $(TEST_TARGETS)
+	$(TIMED) tests scripts/tests $(TARGET)/suites
 	$(TIMED) hunt $(TARGET)/debug/plinth sim hunt --seeds $(FIRST_SEED)..$(LAST_SEED) --budget $(HUNT_BUDGET)
-	@$(TIMED) --report
+	@$(TIMED) --report $(TARGET)/suites
+
+# Everything, as long as it takes: every suite at its full length, then each of the deeper runs. What became of the
+# last run is in scripts/nightly-last.
+.PHONY: nightly
+nightly: test-tools
+	scripts/nightly
+
+# The suites at their full length.
+.PHONY: full-tests
+full-tests: test-tools
+	cargo build --locked $(TEST_TARGETS)
+	PLINTH_NIGHTLY=1 SUITE_LIMIT=7200 scripts/tests $(TARGET)/suites
 
 .PHONY: soak
 soak: release
@@ -125,7 +138,7 @@ KILL_ROUNDS ?= 20
 
 .PHONY: kills
 kills: tools
-	PLINTH_KILL_ROUNDS=$(KILL_ROUNDS) cargo test --locked --release --package plinth-cli --test kills -- --nocapture
+	PLINTH_KILL_ROUNDS=$(KILL_ROUNDS) cargo test --locked --release --package plinth-cli --test all kills:: -- --nocapture
 
 # A cluster grows from one server to eight while so much is loaded, and loses two.
 GROWTH_MB ?= 5000
@@ -134,7 +147,7 @@ GROWTH_MB_PER_SECOND ?= 12
 .PHONY: growth
 growth: tools
 	PLINTH_GROWTH_MB=$(GROWTH_MB) PLINTH_GROWTH_MB_PER_SECOND=$(GROWTH_MB_PER_SECOND) \
-		cargo test --locked --release --package plinth-cli --test growth_under_load -- --nocapture
+		cargo test --locked --release --package plinth-cli --test all growth_under_load:: -- --nocapture
 
 # Transactions of 9 MB side by side, and rows that are cleared at once.
 LARGE_TRANSACTIONS ?= 20
@@ -143,7 +156,7 @@ LARGE_ROWS ?= 3000000
 .PHONY: large
 large: tools
 	PLINTH_LARGE_TRANSACTIONS=$(LARGE_TRANSACTIONS) PLINTH_LARGE_ROWS=$(LARGE_ROWS) \
-		cargo test --locked --release --package plinth-cli --test large_work -- --nocapture --test-threads 1
+		cargo test --locked --release --package plinth-cli --test all large_work:: -- --nocapture --test-threads 1
 
 # The clients of ZooKeeper that `make keeper-clients` runs, and `--short` for their short form.
 KEEPER_CLIENTS_RUN ?= kazoo go c java curator oracle clickhouse kafka migration
@@ -160,12 +173,13 @@ ZELOS_CLIENTS_RUN ?= kazoo go c java curator oracle
 zelos-clients: release keeper-tools
 	crates/tools/cli/tests/keeper/run-all $(PLINTH) --zelos $(KEEPER_CLIENTS_FORM) $(ZELOS_CLIENTS_RUN)
 
+# Of the suites chaos and delos_chaos, one after the other.
 CHAOS_SECONDS ?= 1800
 
 .PHONY: chaos
 chaos: tools namespaces
-	PLINTH_CHAOS_SECONDS=$(CHAOS_SECONDS) cargo test --locked --release --package plinth-cli --test chaos \
-		--test delos_chaos -- --nocapture
+	PLINTH_CHAOS_SECONDS=$(CHAOS_SECONDS) cargo test --locked --release --package plinth-cli --test all chaos:: -- \
+		--nocapture --test-threads 1
 
 # What the test makes its networks of.
 .PHONY: namespaces
@@ -180,7 +194,7 @@ STACK_FAULT_SEEDS ?= 200
 stack: tools bindings
 	cargo build --locked --release --package plinth-capi
 	PLINTH_STACK_SEEDS=$(STACK_SEEDS) PLINTH_STACK_FAULT_SEEDS=$(STACK_FAULT_SEEDS) \
-		cargo test --locked --release --package plinth-cli --test stack_machines
+		cargo test --locked --release --package plinth-cli --test all stack_machines::
 
 # Clocks of processes that jump.
 .PHONY: clocks

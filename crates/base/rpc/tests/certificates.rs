@@ -25,8 +25,8 @@ record! {
 }
 
 requests! {
-    Write = 60012 for Clients => Bytes;
-    Recruit = 60014 for Servers => u64;
+    Write = 60022 for Clients => Bytes;
+    Recruit = 60024 for Servers => u64;
 }
 
 const ROLE: Uid = Uid(7);

@@ -1,10 +1,8 @@
 //! What is said of histories that are written by hand: by their timestamps, and by the order that reads tell.
 
-mod written;
-
+use crate::written::*;
 use Kind::*;
 use plinth_farm_judge::*;
-use written::*;
 
 const SI: Options = Options {
     isolation: Isolation::Snapshot,

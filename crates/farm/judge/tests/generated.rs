@@ -1,11 +1,9 @@
 //! Histories by a store that is right, and what becomes of them when something is changed.
 
-mod written;
-
+use crate::written::assign::has_outcomes;
+use crate::written::generate::{Random, SMALL, Shape, generate, mutate};
+use crate::written::search::is_explained;
 use plinth_farm_judge::*;
-use written::assign::has_outcomes;
-use written::generate::{Random, SMALL, Shape, generate, mutate};
-use written::search::is_explained;
 
 fn accepted(seed: u64, history: &History) -> Summary {
     for verdict in [judge_by_timestamps(history), judge_by_order(history)] {

@@ -1,12 +1,10 @@
 //! Long histories are judged in seconds.
 #![allow(clippy::disallowed_types)] // it measures real time
 
-mod written;
-
+use crate::written::generate::{SMALL, Shape, generate};
+use crate::written::*;
 use plinth_farm_judge::*;
 use std::time::Duration;
-use written::generate::{SMALL, Shape, generate};
-use written::*;
 
 use std::time::Instant;
 

@@ -1,12 +1,10 @@
 //! Histories as text.
 
-mod written;
-
+use crate::written::*;
 use plinth_farm_judge::*;
 use proptest::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use written::*;
 
 #[test]
 fn a_line_is_as_it_is_described() {
@@ -212,7 +210,7 @@ proptest! {
     #[test]
     fn any_history_has_a_verdict(small in any::<u64>(), count in 1usize..8) {
         // Numbers that are small meet one another.
-        let mut random = written::generate::Random(small);
+        let mut random = crate::written::generate::Random(small);
         let mut small = |limit: u64| random.next() % limit;
         let mut transactions = Vec::new();
         for id in 0..count as u64 {
@@ -242,7 +240,7 @@ proptest! {
         let history = History { transactions };
         prop_assert!(judge_by_timestamps(&history).is_err() || judge_by_order(&history).is_ok());
         if judge_by_order(&history).is_ok() {
-            prop_assert!(written::search::is_explained(&history), "{history:#?}");
+            prop_assert!(crate::written::search::is_explained(&history), "{history:#?}");
         }
     }
 }

@@ -1,8 +1,6 @@
 //! Servers that find the files of their log servers damaged when they start.
 
-mod common;
-
-use common::{Cluster, commits, reads, some_seconds};
+use crate::common::{Cluster, commits, reads, some_seconds};
 use plinth_runtime::sim::{Locality, MachineId, SimConfig, Simulation, control};
 use std::path::PathBuf;
 

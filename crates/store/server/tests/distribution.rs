@@ -1,8 +1,6 @@
 //! Zones under maintenance, and data distribution that is switched off.
 
-mod common;
-
-use common::{Cluster, commits, reads, some_seconds};
+use crate::common::{Cluster, commits, reads, some_seconds};
 use plinth_client::Database;
 use plinth_control::distribution::{self, Part};
 use plinth_control::movement;
@@ -46,7 +44,7 @@ async fn started(cluster: &Cluster) -> (Database, String, Uid) {
     let all = workers(cluster).await;
     let third = all
         .iter()
-        .find(|w| w.worker.address == common::address(3))
+        .find(|w| w.worker.address == crate::common::address(3))
         .expect("it is there");
     let (server, _) = *third.storage.first().expect("it has a storage server");
     (database, third.locality.zone.clone(), server)

@@ -1,8 +1,6 @@
 //! Servers that have lost their registers as coordinators, or run twice over one data directory.
 
-mod common;
-
-use common::{Cluster, address, commits, reads, some_seconds};
+use crate::common::{Cluster, address, commits, reads, some_seconds};
 use plinth_coordination::election;
 use plinth_core::DatabaseConfig;
 use plinth_core::codec::Codec;

@@ -1,8 +1,6 @@
 //! A database whose log servers are too few, or on an excluded process, until there are places for them.
 
-mod common;
-
-use common::{Cluster, address, commits, some_seconds};
+use crate::common::{Cluster, address, commits, some_seconds};
 use plinth_control::exclusion::Target;
 use plinth_control::management;
 use plinth_coordination::election;

@@ -1,8 +1,6 @@
 //! Coordinators that are known by names, and servers that come back at other addresses.
 
-mod common;
-
-use common::{Cluster, address, commits, host, name, reads, some_seconds};
+use crate::common::{Cluster, address, commits, host, name, reads, some_seconds};
 use plinth_coordination::{Coordinators, election, places};
 use plinth_protocol::control::ChangeCoordinators;
 use plinth_rpc::{Place, Transport};

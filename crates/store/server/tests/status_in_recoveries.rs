@@ -1,8 +1,6 @@
 //! What the status document says of the database while epochs end.
 
-mod common;
-
-use common::{Cluster, commits, some_seconds};
+use crate::common::{Cluster, commits, some_seconds};
 use plinth_coordination::election;
 use plinth_protocol::status::GetStatus;
 use plinth_rpc::Transport;

@@ -1,10 +1,8 @@
 //! Mistakes of users and of strangers on the network: each gives one clear error line, nothing is lost, and the
 //! cluster continues.
 
-mod common;
-
-use common::small_disk::SmallDisk;
-use common::{BINARY, Cluster, Directory, error_line, plinth, text};
+use crate::common::small_disk::SmallDisk;
+use crate::common::{self, BINARY, Cluster, Directory, error_line, plinth, text};
 use plinth_client::{Database, RangeOptions, TransactionOption};
 use plinth_coordination::ClusterFile;
 use plinth_core::{Error, KeySelector, Result};
@@ -412,7 +410,6 @@ fn a_port_where_somebody_else_listens_is_named_with_what_it_did() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         (listener.local_addr().expect("an address"), listener)
     };
-    #[expect(clippy::disallowed_methods, reason = "a stranger blocks")]
     let talking = std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");

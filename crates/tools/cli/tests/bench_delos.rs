@@ -1,8 +1,6 @@
 //! `plinth bench delos` measures what it says it does, in a short run. Goals of speed are not asked for here.
 
-mod common;
-
-use common::{BINARY, Directory, error_line, text};
+use crate::common::{BINARY, Directory, error_line, text};
 use serde_json::Value;
 use std::process::{Command, Output};
 

@@ -3,12 +3,8 @@
 //!
 //! `make bindings` installs the bindings' dependencies beside the build; `make test` runs it first.
 
-#![allow(clippy::disallowed_types)] // processes outside of the runtime
-
-mod common;
-
-use common::Directory;
-use common::client_programs::{
+use crate::common::Directory;
+use crate::common::client_programs::{
     build_c, build_go, build_java, command, installed, run, run_tour, source,
 };
 

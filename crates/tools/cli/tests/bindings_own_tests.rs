@@ -1,12 +1,8 @@
 //! The tests that ship in the packages of FoundationDB's bindings, unmodified, and the application of its tutorial,
 //! on this project's `libfdb_c.so`.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // processes outside of the runtime
-
-mod common;
-
-use common::client_programs::{build_go, build_java, command, installed, run, source};
-use common::{Cluster, Directory};
+use crate::common::client_programs::{build_go, build_java, command, installed, run, source};
+use crate::common::{Cluster, Directory};
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,12 +1,8 @@
 //! FoundationDB's promises about reads, in Python and Java with the unmodified packages of their registries, on a
 //! `double` cluster of several processes. Each promise is checked hundreds of times.
 
-#![allow(clippy::disallowed_types)] // processes outside of the runtime
-
-mod common;
-
-use common::client_programs::{build_java, command, installed, run, source};
-use common::{Cluster, Directory, say};
+use crate::common::client_programs::{build_java, command, installed, run, source};
+use crate::common::{Cluster, Directory, say};
 use std::process::Command;
 
 /// Runs the program, which checks the promise, and expects success.

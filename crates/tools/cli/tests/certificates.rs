@@ -1,13 +1,9 @@
 //! A cluster whose connections are protected by certificates: whoever has one gets in as far as it stands for, and
 //! everybody else hears in one line what to do.
 
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // it observes servers from outside
-
-mod common;
-
-use common::certificates::{Files, IDENTITIES};
-use common::client_programs::{command, installed, source};
-use common::{BINARY, Directory, Server, error_line, free_ports, text};
+use crate::common::certificates::{Files, IDENTITIES};
+use crate::common::client_programs::{command, installed, source};
+use crate::common::{BINARY, Directory, Server, error_line, free_ports, text};
 use plinth_tls::testing::{Authority, Wanted, self_signed};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -8,17 +8,11 @@
 //! keeper) and by adya (lists, after Elle), and all replicas are compared. `PLINTH_CHAOS_SECONDS` sets the duration;
 //! `make chaos` runs for half an hour. The test prints the faults of each round and the gaps without a commit.
 
-#![allow(clippy::disallowed_types)] // processes outside of the runtime
-
-mod common;
-
-#[path = "chaos/histories.rs"]
 mod histories;
-#[path = "chaos/net.rs"]
 mod net;
-#[path = "chaos/servers.rs"]
 mod servers;
 
+use crate::common;
 use histories::Histories;
 use plinth_client::Database;
 use plinth_control::consistency::Comparison;
@@ -40,7 +34,7 @@ const SERVERS: usize = 5;
 const GATEWAYS: usize = 2;
 const PROCESSES: usize = SERVERS + GATEWAYS;
 const NAME: &str =
-    "nothing_acknowledged_is_lost_or_reordered_while_real_processes_and_networks_break";
+    "chaos::nothing_acknowledged_is_lost_or_reordered_while_real_processes_and_networks_break";
 /// Duration of a round up to the healing.
 const ROUND: Duration = Duration::from_secs(40);
 /// The cluster must serve within this time after the healing.

@@ -1,8 +1,6 @@
 //! The coordinators of a running cluster of real processes are replaced by others.
 
-mod common;
-
-use common::{Cluster, Server};
+use crate::common::{self, Cluster, Server};
 use plinth_client::Database;
 use plinth_coordination::ClusterFile;
 use plinth_runtime::{Duration, now, real, sleep};

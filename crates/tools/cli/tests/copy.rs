@@ -1,11 +1,7 @@
 //! `plinth copy` between two clusters, with and without the C API.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // processes and files outside of the runtime
-
-mod common;
-
-use common::client_programs::build_directory;
-use common::{BINARY, Cluster, Directory, text};
+use crate::common::client_programs::build_directory;
+use crate::common::{BINARY, Cluster, Directory, text};
 use std::path::Path;
 use std::process::{Command, Output};
 

@@ -5,9 +5,7 @@
 //! partly in the engine and partly in the log only. The damaged places are drawn from a seed that is printed;
 //! `PLINTH_DAMAGE_SEED` sets it.
 
-mod common;
-
-use common::{Cluster, Directory, Resumed, copy_directory};
+use crate::common::{self, Cluster, Directory, Resumed, copy_directory};
 use plinth_client::{Database, DatabaseOption, RangeOptions};
 use plinth_coordination::ClusterFile;
 use plinth_core::{KeySelector, Result};

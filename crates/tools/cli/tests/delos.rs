@@ -1,12 +1,8 @@
 //! A replicated service on real processes, without a database: three replicas and a log on their disks. A process is
 //! killed, the log is exchanged under load, and what was answered stays.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it observes processes from outside
-
-mod common;
-
-use common::replicas::{Replicas, Service};
-use common::{error_line, text};
+use crate::common::replicas::{Replicas, Service};
+use crate::common::{self, error_line, text};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -1,14 +1,8 @@
 //! The backup of a service on real processes: three replicas, one of which is killed. What is restored, to a position
 //! in the middle and to the end, answers as the service did.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it observes processes from outside
-
-mod common;
-#[path = "common/object_server.rs"]
-mod object_server;
-
-use common::{BINARY, Directory, Server, error_line, free_ports, text};
-use object_server::ObjectServer;
+use crate::common::object_server::ObjectServer;
+use crate::common::{BINARY, Directory, Server, error_line, free_ports, text};
 use plinth_runtime::Duration;
 use serde_json::{Value, json};
 use std::process::{Command, Output, Stdio};

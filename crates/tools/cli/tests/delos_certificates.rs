@@ -1,12 +1,8 @@
 //! Services of Delos over TLS, on real processes without any key: each gets in as far as its certificate leads, and
 //! everybody else hears in one line what to do.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it observes processes from outside
-
-mod common;
-
-use common::certificates::{Files, IDENTITIES};
-use common::{BINARY, Directory, Server, error_line, free_ports, text};
+use crate::common::certificates::{Files, IDENTITIES};
+use crate::common::{BINARY, Directory, Server, error_line, free_ports, text};
 use plinth_tls::testing::{Authority, Wanted};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};

@@ -2,12 +2,8 @@
 //! clients push. What was answered stays: once, with the id of the answer, and in the order of the answers; and what
 //! was not answered is there at most once. `PLINTH_CHAOS_SECONDS` sets the duration; `make chaos` runs it for long.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it observes processes from outside
-
-mod common;
-
-use common::replicas::{Replicas, Service};
-use common::text;
+use crate::common::replicas::{Replicas, Service};
+use crate::common::text;
 use plinth_runtime::Duration;
 use plinth_runtime::random::Generator;
 use rustix::process::{Pid, Signal, kill_process};

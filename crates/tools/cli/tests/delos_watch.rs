@@ -1,11 +1,7 @@
 //! What operators see of a service on real processes: numbers for Prometheus, all that the dashboard asks for, and the
 //! screen of `plinth top`.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it observes processes from outside
-
-mod common;
-
-use common::{BINARY, Directory, free_ports, text};
+use crate::common::{BINARY, Directory, free_ports, text};
 use plinth_runtime::Duration;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};

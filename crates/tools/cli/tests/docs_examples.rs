@@ -1,12 +1,7 @@
 //! The examples of the pages work as they are written: each command is run from an empty directory, in the order of
 //! its page, and prints what the page says.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it runs what a reader types
-
-#[path = "docs_examples/blocks.rs"]
 mod blocks;
-mod common;
-#[path = "docs_examples/page.rs"]
 mod page;
 
 use std::collections::BTreeMap;

@@ -1,9 +1,7 @@
 //! `plinth farm bench` measures what it says it does, in short runs, and refuses what makes no sense. Goals of speed
 //! are not asked for here.
 
-mod common;
-
-use common::{BINARY, error_line, text};
+use crate::common::{self, BINARY, error_line, text};
 use serde_json::Value;
 use std::process::{Command, Output};
 

@@ -1,12 +1,8 @@
 //! The in-memory engine in real processes, one of which has a clock that jumps or runs too fast (Debian's
 //! `faketime`): it leaves with one line, what it was asked for is an error and no wrong answer, and the others go on.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it observes processes from outside
-
-mod common;
-
-use common::farm::Machines;
-use common::text;
+use crate::common::farm::Machines;
+use crate::common::text;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

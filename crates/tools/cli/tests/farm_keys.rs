@@ -1,13 +1,9 @@
 //! The in-memory engine with keys or with certificates, in real processes that are hosts of their own: whoever has the
 //! key file, or a server's certificate, notices nothing, and nobody else has an effect at any of their ports.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it observes processes from outside
-
-mod common;
-
-use common::certificates::Files;
-use common::farm::Machines;
-use common::{BINARY, Directory, error_line, text};
+use crate::common::certificates::Files;
+use crate::common::farm::Machines;
+use crate::common::{BINARY, Directory, error_line, text};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};

@@ -1,12 +1,8 @@
 //! The in-memory engine with backups on disk only, in real processes: a machine dies that leads the data, while others
 //! read and write.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it observes processes from outside
-
-mod common;
-
-use common::farm::{Machines, Shell};
-use common::{BINARY, error_line};
+use crate::common::farm::{Machines, Shell};
+use crate::common::{BINARY, error_line};
 use serde_json::Value;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;

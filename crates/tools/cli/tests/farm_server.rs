@@ -1,12 +1,8 @@
 //! The in-memory engine in real processes: three machines of this host, one of which is killed, and what is asked
 //! wrongly.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it observes processes from outside
-
-mod common;
-
-use common::farm::Machines;
-use common::{BINARY, error_line, text};
+use crate::common::farm::Machines;
+use crate::common::{self, BINARY, error_line, text};
 use std::process::Command;
 
 #[test]

@@ -1,10 +1,6 @@
 //! What people meet first, on real processes: addresses, configuration files, exclusions, Ctrl-C in the shell, dumps.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // processes and files outside of the runtime
-
-mod common;
-
-use common::{BINARY, Cluster, Directory, Server, error_line, free_ports, text};
+use crate::common::{BINARY, Cluster, Directory, Server, error_line, free_ports, text};
 use serde_json::Value;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;

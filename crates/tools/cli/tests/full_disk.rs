@@ -3,12 +3,8 @@
 //! Acknowledged data must be readable while the disk is full, and present when there is room again. A client that
 //! writes gets an error or waits. The server process continues, and no restart is needed.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // processes and files outside of the runtime
-
-mod common;
-
-use common::small_disk::SmallDisk;
-use common::{BINARY, Directory, error_line, plinth, text};
+use crate::common::small_disk::SmallDisk;
+use crate::common::{self, BINARY, Directory, error_line, plinth, text};
 use plinth_client::{Database, DatabaseOption};
 use plinth_coordination::ClusterFile;
 use plinth_core::{Error, Result};

@@ -1,8 +1,6 @@
 //! A cluster of real processes that grows and shrinks while it is used.
 
-mod common;
-
-use common::{Cluster, SMALL_SHARDS, Server};
+use crate::common::{self, Cluster, SMALL_SHARDS, Server};
 use plinth_client::Database;
 use plinth_coordination::ClusterFile;
 use plinth_core::Result;

@@ -4,9 +4,7 @@
 //! `PLINTH_GROWTH_MB` sets the amount of loaded data, `PLINTH_GROWTH_MB_PER_SECOND` its rate. `make growth` loads 5
 //! GB and prints the latencies of each part.
 
-mod common;
-
-use common::{Cluster, SMALL_SHARDS, Server, number_from};
+use crate::common::{self, Cluster, SMALL_SHARDS, Server, number_from};
 use plinth_client::{Database, RangeOptions};
 use plinth_coordination::ClusterFile;
 use plinth_core::KeySelector;

@@ -1,10 +1,8 @@
 //! ZooKeeper's clients on real processes: three servers and two gateways. A server and a gateway are killed, and no
 //! client loses its session, an ephemeral node or an event.
 
-mod common;
-
-use common::gateways::{PATIENCE, SESSION_TIMEOUT_MS, ask, connect, page, start_gateway};
-use common::{Cluster, free_ports};
+use crate::common::gateways::{PATIENCE, SESSION_TIMEOUT_MS, ask, connect, page, start_gateway};
+use crate::common::{self, Cluster, free_ports};
 use plinth_keeper::client::Client;
 use plinth_keeper::wire::{Acl, Answer, Code, CreateKind, Request, Text, create_flags, event};
 use plinth_runtime::{Duration, real, sleep, timeout};

@@ -1,11 +1,9 @@
 //! What strangers send to a gateway: broken bytes, silence, and requests whose answers they never read. Each costs the
 //! gateway little, and a client that behaves well does not notice.
 
-mod common;
-
-use common::gateways::{PATIENCE, SESSION_TIMEOUT_MS, ask, connect, start_gateway};
-use common::strangers::{allow_open_files, is_closed, open_files, wait_until};
-use common::{Cluster, free_ports};
+use crate::common::gateways::{PATIENCE, SESSION_TIMEOUT_MS, ask, connect, start_gateway};
+use crate::common::strangers::{allow_open_files, is_closed, open_files, wait_until};
+use crate::common::{Cluster, free_ports};
 use plinth_keeper::client::Client;
 use plinth_keeper::wire::{Acl, Answer, Code, CreateKind, Request, create_flags};
 use plinth_runtime::{Duration, Either, now, offload, race, real, sleep, timeout};

@@ -1,11 +1,7 @@
 //! ZooKeeper's clients at the secure port of a gateway: kazoo, and ZooKeeper's own.
 
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // it observes gateways from outside
-
-mod common;
-
-use common::gateways::{page, start_gateway};
-use common::{BINARY, Cluster, Directory, Server, error_line, free_ports, text};
+use crate::common::gateways::{page, start_gateway};
+use crate::common::{BINARY, Cluster, Directory, Server, error_line, free_ports, text};
 use plinth_tls::testing::{Authority, Pair, Wanted};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};

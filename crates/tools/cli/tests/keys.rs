@@ -1,10 +1,6 @@
 //! A cluster with keys: whoever has the key file beside the cluster file notices nothing, and nobody else gets in.
 
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // it observes servers from outside
-
-mod common;
-
-use common::{BINARY, Cluster, Directory, Server, error_line, free_ports, text};
+use crate::common::{BINARY, Cluster, Directory, Server, error_line, free_ports, text};
 use plinth_coordination::ClusterFile;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -5,9 +5,7 @@
 //! `PLINTH_KILL_MB` the amount of data meanwhile, and `PLINTH_KILL_MODE` its replication. `make kills` kills each 20
 //! times and prints the waits by role. At the end all processes are asked to end at once, as for an upgrade.
 
-mod common;
-
-use common::{Cluster, number_from};
+use crate::common::{self, Cluster, number_from};
 use plinth_client::{Database, RangeOptions};
 use plinth_coordination::ClusterFile;
 use plinth_core::{KeySelector, Result};

@@ -4,9 +4,7 @@
 //!
 //! `PLINTH_LAG_MB` sets the amount of data written while the server does not answer.
 
-mod common;
-
-use common::{Cluster, Server, number_from};
+use crate::common::{Cluster, Server, number_from};
 use plinth_client::{Database, RangeOptions};
 use plinth_coordination::ClusterFile;
 use plinth_core::KeySelector;

@@ -7,9 +7,7 @@
 //! Three unoptimised servers and a client on two cores have turns so long that servers fall silent. They are busy
 //! then, and must not be taken for dead.
 
-mod common;
-
-use common::{Cluster, number_from};
+use crate::common::{Cluster, number_from};
 use plinth_client::Database;
 use plinth_coordination::ClusterFile;
 use plinth_core::{Error, Result};

@@ -1,12 +1,8 @@
 //! Thousands of strangers, silent or with half a greeting. The cluster continues to serve, its memory does not grow,
 //! and connections beyond the limit are closed.
 
-#![allow(clippy::disallowed_types)] // threads and sockets outside of the runtime, as strangers have
-
-mod common;
-
-use common::strangers::{allow_open_files, is_closed, open_files, wait_until};
-use common::{Cluster, error_line, text};
+use crate::common::strangers::{allow_open_files, is_closed, open_files, wait_until};
+use crate::common::{Cluster, error_line, text};
 use plinth_client::Database;
 use plinth_coordination::ClusterFile;
 use plinth_rpc::hello_of_nobody;

@@ -1,8 +1,6 @@
 //! Memory for large work is returned when the work is over, even if its clients stay connected.
 
-mod common;
-
-use common::Cluster;
+use crate::common::Cluster;
 use plinth_client::Database;
 use plinth_coordination::ClusterFile;
 use plinth_runtime::{Duration, join_all, now, real, sleep};

@@ -2,12 +2,8 @@
 //! at another address. Each process has a table of hosts of the test's in place of `/etc/hosts`, in a namespace of its
 //! own.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // processes and files outside of the runtime
-
-mod common;
-
-use common::client_programs::{command, installed, source};
-use common::{BINARY, Directory, Server, free_ports, text};
+use crate::common::client_programs::{command, installed, source};
+use crate::common::{BINARY, Directory, Server, free_ports, text};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

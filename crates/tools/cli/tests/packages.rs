@@ -1,14 +1,10 @@
 //! The packages and the files for containers, as far as one machine can show that they work: the debs are built,
 //! looked at, installed, upgraded and removed where systemd runs their units, by the lines of docs/deploying.md.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // processes and files outside of the runtime
-
-mod common;
-#[path = "packages/machine.rs"]
 mod machine;
 
-use common::client_programs::build_directory;
-use common::{BINARY, Directory, text};
+use crate::common::client_programs::build_directory;
+use crate::common::{BINARY, Directory, text};
 use machine::Machine;
 use std::path::{Path, PathBuf};
 use std::process::Command;

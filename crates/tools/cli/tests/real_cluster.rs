@@ -1,10 +1,6 @@
 //! Real processes on real sockets and disks; import and export of files.
 
-#![allow(clippy::disallowed_methods)] // it waits on its own thread
-
-mod common;
-
-use common::{Cluster, Directory, error_line, plinth, text};
+use crate::common::{self, Cluster, Directory, error_line, plinth, text};
 use std::net::SocketAddr;
 
 #[test]

@@ -1,9 +1,7 @@
 //! A recovery that cannot continue reports the condition that it waits for, in the status and in the errors of
 //! clients.
 
-mod common;
-
-use common::{Cluster, Server};
+use crate::common::{self, Cluster, Server};
 use plinth_runtime::{Duration, now, real, sleep};
 
 const LIMIT: Duration = Duration::from_secs(60);

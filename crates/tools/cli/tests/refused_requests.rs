@@ -1,12 +1,8 @@
 //! A client that sends the requests of servers and operators to every role of a real cluster: each is refused, is on
 //! record, and has no effect.
 
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // it observes servers from outside
-
-mod common;
-
+use crate::common::{Cluster, text};
 use bytes::Bytes;
-use common::{Cluster, text};
 use plinth_coordination::ClusterFile;
 use plinth_core::codec::Source;
 use plinth_core::{Error, Uid};

@@ -1,11 +1,7 @@
 //! What applications may do that have only a copy of the cluster file: without a token, and with one.
 
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // it observes servers from outside
-
-mod common;
-
-use common::client_programs::{command, installed, run, source};
-use common::{BINARY, Cluster, error_line, text};
+use crate::common::client_programs::{command, installed, run, source};
+use crate::common::{BINARY, Cluster, error_line, text};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

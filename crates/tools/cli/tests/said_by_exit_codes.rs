@@ -1,12 +1,8 @@
 //! A command that has not done its work ends with an exit code other than 0, and reports in one line the part that
 //! was not done.
 
-#![allow(clippy::disallowed_types)] // the output of a server goes to a file
-
-mod common;
-
-use common::small_disk::SmallDisk;
-use common::{BINARY, Cluster, Directory, Server, error_line, plinth, text};
+use crate::common::small_disk::SmallDisk;
+use crate::common::{BINARY, Cluster, Directory, Server, error_line, plinth, text};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -1,8 +1,6 @@
 //! Classes and knobs of real processes change while they run.
 
-mod common;
-
-use common::{Cluster, Server};
+use crate::common::{Cluster, Server};
 use plinth_client::{Database, Transaction};
 use plinth_coordination::ClusterFile;
 use plinth_core::Result;

@@ -1,10 +1,6 @@
 //! The shell on a real cluster: FoundationDB's names of statements, and its form of answers.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // processes outside of the runtime
-
-mod common;
-
-use common::{Cluster, free_ports, text};
+use crate::common::{self, Cluster, free_ports, text};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Stdio;

@@ -4,13 +4,9 @@
 //! `PLINTH_STACK_SEEDS` sets the number of programs of each kind per machine, `PLINTH_STACK_FAULT_SEEDS` the number
 //! while servers are killed; `make stack` sets both.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // processes and time outside of the runtime
-
-mod common;
-
+use crate::common::client_programs::{command, installed, run};
+use crate::common::{self, Cluster, Directory};
 use bytes::Bytes;
-use common::client_programs::{command, installed, run};
-use common::{Cluster, Directory};
 use plinth_client::{Database, RangeOptions, TransactionOption};
 use plinth_coordination::ClusterFile;
 use plinth_core::KeySelector;
@@ -148,7 +144,7 @@ async fn try_program(
         panic!(
             "{} on {kind}, seed {seed}: {problem}\n  once more: \
             PLINTH_STACK_FIRST_SEED={seed} PLINTH_STACK_SEEDS=1 PLINTH_STACK_FAULT_SEEDS=1 \
-            cargo test --package plinth-cli --test stack_machines",
+            cargo test --package plinth-cli --test all stack_machines::",
             tester.name()
         );
     }

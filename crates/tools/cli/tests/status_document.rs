@@ -1,10 +1,6 @@
 //! The status document has the fields that FoundationDB documents, or the page on migrating says why not.
 
-#![allow(clippy::disallowed_methods)] // it waits on its own thread
-
-mod common;
-
-use common::{Cluster, text};
+use crate::common::{Cluster, text};
 use serde_json::Value;
 use std::collections::BTreeSet;
 

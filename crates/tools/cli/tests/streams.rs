@@ -1,10 +1,6 @@
 //! `plinth stream`, as a user types it, on real processes.
 
-#![allow(clippy::disallowed_types)] // processes outside of the runtime
-
-mod common;
-
-use common::{Cluster, error_line, text};
+use crate::common::{Cluster, error_line, text};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Output, Stdio};
 

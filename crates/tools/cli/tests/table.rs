@@ -1,8 +1,6 @@
 //! `plinth table` on real processes: a server of tables over a log in files, and the shell, who speak gRPC.
 
-mod common;
-
-use common::{Directory, free_ports};
+use crate::common::{Directory, free_ports};
 use serde_json::{Value, json};
 use std::net::TcpStream;
 use std::process::{Child, Command, Output, Stdio};

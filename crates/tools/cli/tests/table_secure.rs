@@ -1,10 +1,6 @@
 //! Tables over TLS: whoever has a certificate gets in, and everybody else hears what to do.
 
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // it observes servers from outside
-
-mod common;
-
-use common::{Directory, Server, error_line, free_ports, text};
+use crate::common::{Directory, Server, error_line, free_ports, text};
 use plinth_tls::testing::{Authority, Pair, Wanted};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;

@@ -1,11 +1,7 @@
 //! Tables as a replicated service, on real processes: three replicas, gateways that speak gRPC, clients in the middle
 //! of transactions, and a replica that is killed.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it observes processes from outside
-
-mod common;
-
-use common::{BINARY, Directory, Server, error_line, free_ports, text};
+use crate::common::{BINARY, Directory, Server, error_line, free_ports, text};
 use plinth_runtime::real::block_on;
 use plinth_runtime::{Duration, join_all, race, sleep};
 use plinth_table::language::{Statement, parse};

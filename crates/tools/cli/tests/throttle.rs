@@ -1,8 +1,6 @@
 //! Transactions with one tag are throttled, with a real process.
 
-mod common;
-
-use common::Cluster;
+use crate::common::Cluster;
 use plinth_client::{Database, TransactionOption};
 use plinth_coordination::ClusterFile;
 use plinth_core::transaction_tag::TransactionTag;

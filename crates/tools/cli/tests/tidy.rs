@@ -2,13 +2,8 @@
 //! ARCHITECTURE.md), no circles of imports, citations that lead somewhere, pages that say what they are about, roles
 //! that say what they promise.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it reads the source, not the database's files
-
-#[path = "tidy/circles.rs"]
 mod circles;
-#[path = "tidy/packages.rs"]
 mod packages;
-#[path = "tidy/roles.rs"]
 mod roles;
 
 use std::path::{Path, PathBuf};
@@ -248,6 +243,30 @@ fn files_do_not_import_each_other_in_circles() {
         }
     }
     assert!(known.is_empty(), "these are circles no more: {known:?}");
+}
+
+/// Otherwise nobody would run its tests.
+#[test]
+fn a_suite_is_a_module_of_the_one_test_binary_of_its_crate() {
+    let mut suites = 0;
+    for (file, text) in sources() {
+        if !file.ends_with("tests/all.rs") {
+            continue;
+        }
+        let tests = file.parent().expect("a folder");
+        let manifest = tests.join("../Cargo.toml");
+        let manifest = std::fs::read_to_string(manifest).expect("a manifest");
+        for name in names_in(tests) {
+            let Some(suite) = name.strip_suffix(".rs") else {
+                continue;
+            };
+            let is_run = text.contains(&format!("\nmod {suite};\n"))
+                || manifest.contains(&format!("name = \"{suite}\"\n"));
+            assert!(is_run, "{} does not have {suite}", file.display());
+            suites += 1;
+        }
+    }
+    assert!(suites > 50, "the suites were found");
 }
 
 #[test]

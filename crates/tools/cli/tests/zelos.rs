@@ -1,12 +1,8 @@
 //! Zelos on real processes: three replicas that serve ZooKeeper's clients. One is killed, and its clients' sessions go
 //! on elsewhere.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it observes processes from outside
-
-mod common;
-
-use common::gateways::{PATIENCE, ask, connect, page};
-use common::{BINARY, Directory, Server, error_line, free_ports, text};
+use crate::common::gateways::{PATIENCE, ask, connect, page};
+use crate::common::{BINARY, Directory, Server, error_line, free_ports, text};
 use plinth_keeper::wire::{Acl, Answer, CreateKind, Request, create_flags};
 use plinth_runtime::real::block_on;
 use plinth_runtime::{Duration, now, sleep, timeout};

@@ -1,6 +1,4 @@
 //! Histories that are written by hand.
-#![allow(dead_code)] // each test binary uses some of it
-
 pub mod assign;
 pub mod generate;
 pub mod search;

@@ -1,7 +1,5 @@
 //! A cluster of simulated servers, each on a machine of its own.
 
-#![allow(dead_code)] // each test file uses only a part
-
 use plinth_client::Database;
 use plinth_coordination::{ClusterFile, Coordinators, election};
 use plinth_core::DatabaseConfig;

@@ -1,7 +1,7 @@
 //! The processes, and the faults that strike them: servers, and after them gateways of the keeper.
 
-use super::common::{self, BINARY, Directory};
 use super::net::{Net, address};
+use crate::common::{self, BINARY, Directory};
 use plinth_runtime::{Duration, Instant, now};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::PathBuf;

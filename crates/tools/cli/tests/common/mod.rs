@@ -1,12 +1,10 @@
 //! A cluster of real processes on free loopback ports, started by `plinth dev` in its own directory.
 
-#![allow(dead_code)] // each test file uses only a part
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it observes servers from outside
-
 pub mod certificates;
 pub mod client_programs;
 pub mod farm;
 pub mod gateways;
+pub mod object_server;
 pub mod replicas;
 pub mod small_disk;
 pub mod strangers;
@@ -16,6 +14,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_plinth");
@@ -25,7 +24,10 @@ pub struct Directory(pub PathBuf);
 
 impl Directory {
     pub fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("plinth-{name}-{}", std::process::id()));
+        static NEXT: AtomicU16 = AtomicU16::new(0); // suites may have tests of one name
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("plinth-{name}-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
         let _ = std::fs::remove_dir_all(&path); // left over from an earlier run
         std::fs::create_dir_all(&path).expect("the temporary directory can be written to");
         Directory(path)
@@ -41,20 +43,54 @@ impl Drop for Directory {
     }
 }
 
-/// The first of `count` consecutive ports that are free and not given to another test of this process. They are
-/// below 32,768, because Linux uses ports from there on for outgoing connections: such a port may be free now and
-/// taken later.
+/// Ports from here on are given to tests, in blocks. They end below 32,768, because Linux uses ports from there on for
+/// outgoing connections: such a port may be free now and taken later.
+const FIRST_PORT: u16 = 10_000;
+const PORTS_A_BLOCK: u16 = 100;
+const BLOCKS: u16 = 227;
+
+/// A block of ports that no other process of tests has. The lock ends with this process.
+fn lock_block() -> (std::fs::File, u16) {
+    let from = std::process::id() as u16 % BLOCKS;
+    for block in (from..BLOCKS).chain(0..from) {
+        let path = std::env::temp_dir().join(format!("plinth-ports-{block}"));
+        let Ok(file) = std::fs::File::create(path) else {
+            continue; // another user's
+        };
+        if file.try_lock().is_ok() {
+            return (file, FIRST_PORT + block * PORTS_A_BLOCK);
+        }
+    }
+    panic!("other tests have all ports");
+}
+
+/// The first of `count` consecutive ports that are free and not given to another test.
 pub fn free_ports(count: u16) -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let start = 10_000 + (std::process::id() % 1000) as u16 * 20;
-    for _ in 0..1000 {
-        let first = start + NEXT.fetch_add(count, Ordering::Relaxed);
+    struct Held {
+        blocks: Vec<std::fs::File>,
+        next: u16,
+        end: u16,
+    }
+    static HELD: Mutex<Held> = Mutex::new(Held {
+        blocks: Vec::new(),
+        next: 0,
+        end: 0,
+    });
+    assert!(count <= PORTS_A_BLOCK);
+    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        if held.next + count > held.end {
+            let (block, first) = lock_block();
+            held.blocks.push(block);
+            (held.next, held.end) = (first, first + PORTS_A_BLOCK);
+        }
+        let first = held.next;
+        held.next += count;
         let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
         if (first..first + count).all(free) {
             return first;
         }
     }
-    panic!("no {count} neighbouring ports are free from {start} on");
 }
 
 /// Result of starting a cluster on files that may be damaged.

@@ -1,8 +1,6 @@
 //! A server that speaks as much of S3's protocol as a backup needs: put, get, delete and list, path style, without
 //! looking at signatures.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods, dead_code)] // a server of its own, beside the processes
-
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,0 +1,5 @@
+//! Tests of the keeper from outside: one program, which is linked once, with a module for each suite.
+
+mod operators;
+mod quotas;
+mod riding;

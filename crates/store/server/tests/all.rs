@@ -1,0 +1,13 @@
+//! Tests of whole servers from outside: one program, which is linked once, with a module for each suite.
+
+mod common;
+mod damaged_logs;
+mod distribution;
+mod embedded;
+mod lost_coordinators;
+mod more_logs;
+mod moved_coordinators;
+mod named_coordinators;
+mod status_in_recoveries;
+mod tls;
+mod tokens;
