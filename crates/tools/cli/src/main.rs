@@ -38,6 +38,12 @@ mod version;
 mod wrap;
 mod zookeeper;
 
+// The simulator has the services that are linked. Somebody else's failure is run again with this binary, so it has all.
+use plinth_counter as _;
+use plinth_delos as _;
+use plinth_farm_check as _;
+use plinth_keeper as _;
+
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
