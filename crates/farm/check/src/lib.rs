@@ -1,7 +1,7 @@
 //! Floor 8: the in-memory engine with what is built on it, checked in the simulator: structures, keys and values,
 //! TPC-C, and a graph on several machines. In one configuration nobody fails; in a storm machines are killed, paused
 //! and cut off, and configurations follow each other; in a durable one the power fails too, and the cluster comes back
-//! from its disks. A seed chooses everything.
+//! from its disks. A seed chooses everything. `plinth sim` runs it where this crate is linked (`simulated.rs`).
 //!
 //! ```text
 //!   keys, pairs ── transactions on a tree, a table, keys and values ──▶ log ──▶ a map with timestamps
@@ -33,12 +33,13 @@ mod log;
 mod notes;
 mod orders;
 mod pairs;
+mod simulated;
 mod storm;
 mod twice;
 mod world;
 
-use plinth_runtime::Boxed;
 use plinth_runtime::knobs::{Knobs, set_knobs};
+use plinth_runtime::sim::worlds::Limits;
 use plinth_runtime::sim::{SimConfig, Simulation, control};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -133,37 +134,18 @@ impl Workload {
     }
 }
 
-/// What is left out of what a seed draws.
-#[derive(Clone, Default, Debug)]
-pub struct Limits {
-    pub machines: Option<usize>,
-    /// The storm ends after so many simulated seconds.
-    pub seconds: Option<u64>,
-    /// The only kinds of fault that strike.
-    pub faults: Option<Vec<String>>,
-}
-
-/// What a run draws.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Drawn {
-    pub machines: usize,
-    pub faults: Vec<&'static str>,
-}
-
-/// What the run of a seed draws.
-pub fn drawn(workload: Workload, seed: u64, limits: &Limits) -> Drawn {
+/// What the run of a seed draws: how many machines, and the kinds of fault that strike.
+fn drawn(workload: Workload, seed: u64, limits: &Limits) -> (usize, Vec<&'static str>) {
     let is_stormy = workload.is_stormy();
-    Drawn {
-        machines: world::machines(seed, is_stormy, limits),
-        faults: match is_stormy {
-            true => storm::kinds(seed, workload.is_durable(), limits),
-            false => Vec::new(),
-        },
-    }
+    let faults = match is_stormy {
+        true => storm::kinds(seed, workload.is_durable(), limits),
+        false => Vec::new(),
+    };
+    (world::machines(seed, is_stormy, limits), faults)
 }
 
 /// Names of all kinds of fault.
-pub fn fault_kinds() -> Vec<&'static str> {
+fn fault_kinds() -> Vec<&'static str> {
     storm::all_kinds().collect()
 }
 
@@ -225,7 +207,7 @@ impl fmt::Display for Violation {
 }
 
 /// The simulated world of a seed. Only [`run_in`] it.
-pub fn config(seed: u64) -> SimConfig {
+fn config(seed: u64) -> SimConfig {
     world::config(seed)
 }
 
@@ -245,34 +227,30 @@ pub fn run(workload: Workload, seed: u64) -> Result<Shown, Violation> {
 }
 
 /// Runs a seed as the tester of a simulation that has its [`config`], and nothing else in it.
-pub fn run_in(workload: Workload, seed: u64, limits: &Limits) -> Boxed<'_, Result<Shown, Wrong>> {
-    Box::pin(async move {
-        let mut world = World::new(seed, workload.is_stormy(), limits);
-        world.is_durable = workload.is_durable();
-        world.is_on_disk = workload.is_on_disk();
-        if world.is_durable {
-            set_knobs(small_disks(seed));
+async fn run_in(workload: Workload, seed: u64, limits: &Limits) -> Result<Shown, Wrong> {
+    let mut world = World::new(seed, workload.is_stormy(), limits);
+    world.is_durable = workload.is_durable();
+    world.is_on_disk = workload.is_on_disk();
+    if world.is_durable {
+        set_knobs(small_disks(seed));
+    }
+    let shown = match workload {
+        Workload::Structures => run_keys(keys::Kind::TreeAndTable, world).await,
+        Workload::Pairs => run_keys(keys::Kind::Pairs, world).await,
+        Workload::Orders => run_orders(world).await,
+        Workload::Graph => run_graph(world).await,
+        Workload::StructuresInStorm | Workload::DurableStructures | Workload::StructuresOnDisk => {
+            storm_over_keys(keys::Kind::TreeAndTable, world, limits).await
         }
-        let shown = match workload {
-            Workload::Structures => run_keys(keys::Kind::TreeAndTable, world).await,
-            Workload::Pairs => run_keys(keys::Kind::Pairs, world).await,
-            Workload::Orders => run_orders(world).await,
-            Workload::Graph => run_graph(world).await,
-            Workload::StructuresInStorm
-            | Workload::DurableStructures
-            | Workload::StructuresOnDisk => {
-                storm_over_keys(keys::Kind::TreeAndTable, world, limits).await
-            }
-            Workload::PairsInStorm => storm_over_keys(keys::Kind::Pairs, world, limits).await,
-            Workload::GraphInStorm => storm_over_graph(world, limits).await,
-            Workload::OrdersInStorm | Workload::DurableOrders | Workload::OrdersOnDisk => {
-                storm_over_orders(world, limits).await
-            }
-        };
-        shown.map(|shown| Shown {
-            fingerprint: control().fingerprint(),
-            ..shown
-        })
+        Workload::PairsInStorm => storm_over_keys(keys::Kind::Pairs, world, limits).await,
+        Workload::GraphInStorm => storm_over_graph(world, limits).await,
+        Workload::OrdersInStorm | Workload::DurableOrders | Workload::OrdersOnDisk => {
+            storm_over_orders(world, limits).await
+        }
+    };
+    shown.map(|shown| Shown {
+        fingerprint: control().fingerprint(),
+        ..shown
     })
 }
 

@@ -14,6 +14,10 @@ mod shell;
 mod status;
 mod work;
 
+// It registers the engine as a world of the simulator.
+#[cfg(feature = "sim")]
+use plinth_farm_check as _;
+
 use clap::Subcommand;
 use plinth_coordination::ClusterFile;
 use plinth_coordination::cluster_file;

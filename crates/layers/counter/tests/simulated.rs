@@ -1,5 +1,6 @@
 //! The application in the simulator, and a proof that its oracle can fail.
 
+use plinth_counter as _;
 use plinth_runtime::Duration;
 use plinth_sim::{HuntOptions, HuntReport, Limits, hunt};
 

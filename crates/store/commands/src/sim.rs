@@ -52,7 +52,7 @@ impl Which {
         check_names(&self.scenario, self.planted_fault.as_deref())?;
         Ok(RunOptions {
             planted_fault: self.planted_fault,
-            limits: self.less.limits()?,
+            limits: self.less.limits(&self.scenario)?,
             ..RunOptions::new(self.seed, &self.scenario)
         })
     }
@@ -99,6 +99,9 @@ struct Hunt {
 
 #[derive(clap::Args, Debug)]
 struct Less {
+    /// Service, in a scenario whose seeds draw one
+    #[arg(long, value_name = "NAME")]
+    service: Option<String>,
     /// Maximum number of machines
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     machines: Option<u16>,
@@ -117,15 +120,33 @@ struct Less {
 }
 
 impl Less {
-    fn limits(self) -> Outcome<Limits> {
+    fn limits(self, scenario: &str) -> Outcome<Limits> {
+        if let Some(service) = &self.service {
+            check_service(service, scenario)?;
+        }
         let workloads: Vec<String> = workloads::names().into_iter().map(String::from).collect();
         Ok(Limits {
+            service: self.service,
             machines: self.machines.map(usize::from),
             processes: self.processes.map(usize::from),
             seconds: self.seconds,
             faults: names("--faults", self.faults, &scenario::fault_kinds())?,
             workloads: names("--workloads", self.workloads, &workloads)?,
         })
+    }
+}
+
+fn check_service(service: &str, scenario: &str) -> Outcome {
+    if !scenario::find(scenario).is_some_and(|scenario| scenario.draws_service()) {
+        return Err(format!("--service: `{scenario}' has no choice of services"));
+    }
+    let known: Vec<&str> = scenario::services().iter().map(|one| one.name()).collect();
+    match known.contains(&service) {
+        true => Ok(()),
+        false => Err(format!(
+            "--service: there is no `{service}'; there are {}",
+            known.join(", ")
+        )),
     }
 }
 
@@ -273,7 +294,7 @@ fn run_many(arguments: Hunt) -> Outcome {
     options.jobs = arguments.jobs.unwrap_or(cores).max(1);
     options.budget = arguments.budget;
     options.planted_fault = arguments.planted_fault;
-    options.limits = arguments.less.limits()?;
+    options.limits = arguments.less.limits(&arguments.scenario)?;
     let seeds = (arguments.seeds.end() - arguments.seeds.start()).saturating_add(1);
     let bar = progress::bar(seeds, "hunting");
     let report = hunt(&options, |outcome| {

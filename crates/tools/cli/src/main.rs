@@ -16,6 +16,11 @@ mod samples;
 mod top;
 mod version;
 
+// The simulator has the services that are linked: this one, and those that the families bring. Whoever finds a failure
+// prints a command for the program that has them all.
+#[cfg(feature = "sim")]
+use plinth_counter as _;
+
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 #[cfg(feature = "sim")]
 use plinth_commands::sim;

@@ -49,6 +49,7 @@ mod rights;
 mod said_by_exit_codes;
 mod settings;
 mod shell;
+mod simulated;
 mod stack_machines;
 mod status_document;
 mod streams;

@@ -1,13 +1,10 @@
 //! Applications on top of the store: their processes run on the machines of the cluster.
 //!
-//! An application registers itself in its own crate ([`plinth_workload::application!`]). It is linked, and so known to
-//! the simulator, if it is named here.
+//! An application registers itself in its own crate ([`plinth_workload::application!`]). The simulator knows it in
+//! programs that link that crate: the binary `plinth`, and the tests of the application.
 
 use crate::cluster::{Shape, index_of};
 use crate::scenario::APPLICATION_PORT;
-use plinth_counter as _;
-use plinth_delos as _;
-use plinth_keeper as _;
 use plinth_runtime::sim::{MachineId, Simulation};
 use plinth_runtime::{Duration, sleep, trace_warn};
 use plinth_workload::{Place, Site};

@@ -1,9 +1,8 @@
 //! The simulated cluster: its shape, its machines, and the workers on them.
 
-use crate::draw::Draw;
 use crate::last_moment::LastMoments;
 use crate::protection::Lost;
-use crate::scenario::{Scenario, Service};
+use crate::scenario::Scenario;
 use plinth_client::Database;
 use plinth_coordination::{ClusterFile, Coordinators, election, key_file};
 use plinth_core::config::FaultDomain;
@@ -12,7 +11,7 @@ use plinth_identity::Identity;
 use plinth_identity::keys::{KeyFile, Keyring};
 use plinth_protocol::control::{ClusterInfo, GetClusterInfo};
 use plinth_rpc::{Credentials, Place, Transport};
-use plinth_runtime::sim::{Locality, MachineId, Simulation};
+use plinth_runtime::sim::{Draw, Locality, MachineId, Simulation};
 use plinth_runtime::{Duration, disk};
 use plinth_server::{NotCreated, WorkerConfig, create_database, run_worker};
 use plinth_workload::{Application, Workload};
@@ -85,7 +84,7 @@ const RESTART_PAUSE: Duration = Duration::from_secs(1);
 const KEYS_PAUSE: Duration = Duration::from_millis(100);
 
 impl Shape {
-    pub fn draw(scenario: &Scenario, seed: u64, only: Option<&[String]>) -> Self {
+    pub fn draw(scenario: &Scenario, seed: u64, application: Option<&'static Application>) -> Self {
         let mut draw = Draw::new(seed, 3);
         let mut machines = draw.between(*scenario.machines.start(), *scenario.machines.end());
         if machines < scenario.machines_max && draw.below(10) == 0 {
@@ -114,10 +113,6 @@ impl Shape {
         let coordinators = draw.between(coordinators_min, machines.min(9));
         let processes_max = [4, 4, 4, 3, 2, 2, 2, 2, 2, 2].get(machines - 1);
         let engine = [EngineKind::Ssd, EngineKind::Memory][draw.between(0, 1)];
-        let application = match scenario.draw_service(seed, only) {
-            Some(Service::Application(application)) => Some(application),
-            Some(Service::Farm) | None => None,
-        };
         // Applications come without keys.
         let is_keyed = application.is_none() && !seed.is_multiple_of(3);
         Shape {

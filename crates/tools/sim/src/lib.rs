@@ -1,4 +1,4 @@
-//! Floor 9: whole clusters under simulation, with faults and oracles (FDB §4).
+//! Floor 8: whole clusters under simulation, with faults and oracles (FDB §4).
 //!
 //! One run is one seed. The seed decides the shape of a cluster, its knobs, its faults and its workloads. Faults and
 //! workloads run for a while (the *safety* phase). Then everything is healed and the cluster must serve again within
@@ -10,21 +10,21 @@
 //! - `attrition`: the faults, and when they strike.
 //! - `protection`: decides which machines may be lost for good.
 //! - [`workloads`]: the work of clients, each with its oracle.
-//! - `applications`: services on top of the store.
-//! - `farm`: the in-memory engine, in a world of its own.
+//! - `applications`: services on top of the store, as far as they are linked.
 //! - `idle`: checks that after idle hours every list is as short as at the start.
 //! - `loss`: checks that lost data is never taken for data that never existed.
 //! - `names`: machines that change their addresses.
 //! - `consistency`: checks that all replicas hold the same data.
 //! - [`shrink`](mod@shrink): reduces a failing run.
 //! - [`hunt`](mod@hunt): runs many seeds, several at a time.
+//!
+//! This crate names no service: a program has those that it links. Applications on top of the store register
+//! themselves in `plinth-workload`, systems that stand on nothing of it in [`plinth_runtime::sim::worlds`].
 
 mod applications;
 mod attrition;
 mod cluster;
 mod consistency;
-mod draw;
-mod farm;
 pub mod hunt;
 mod idle;
 mod last_moment;
@@ -38,9 +38,10 @@ pub mod shrink;
 mod strangers;
 pub mod workloads;
 
-use plinth_farm_check::Workload;
 use plinth_runtime::sim::Simulation;
+use plinth_runtime::sim::worlds::Run;
 use plinth_runtime::{Duration, Either, fault, gauge, probe, tally};
+use plinth_workload::Application;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -48,10 +49,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 pub use hunt::{HuntOptions, HuntReport, hunt};
+pub use plinth_runtime::sim::worlds::{Drawn, Failure, FailureKind, Limits};
 use scenario::Service;
 pub use scenario::{Scenario, scenarios};
 pub use shrink::shrink;
-use workloads::Boxed;
 
 /// Settings of a run.
 #[derive(Clone, Debug)]
@@ -71,52 +72,6 @@ pub struct RunOptions {
     pub limits: Limits,
 }
 
-/// Parts of a run that are left out; `None` leaves the choice to the seed.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct Limits {
-    pub machines: Option<usize>,
-    /// Processes on each machine.
-    pub processes: Option<usize>,
-    /// Simulated seconds of faults.
-    pub seconds: Option<u64>,
-    /// The only kinds of fault that strike.
-    pub faults: Option<Vec<String>>,
-    /// The only workloads.
-    pub workloads: Option<Vec<String>>,
-}
-
-impl fmt::Display for Limits {
-    /// Formats the limits as options of `plinth sim run`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let numbers = [
-            ("machines", self.machines.map(|n| n as u64)),
-            ("processes", self.processes.map(|n| n as u64)),
-            ("seconds", self.seconds),
-        ];
-        for (name, number) in numbers {
-            if let Some(number) = number {
-                write!(f, " --{name} {number}")?;
-            }
-        }
-        for (name, list) in [("faults", &self.faults), ("workloads", &self.workloads)] {
-            if let Some(list) = list {
-                write!(f, " --{name} '{}'", list.join(","))?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The values that a run drew.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct Drawn {
-    pub machines: usize,
-    pub processes: usize,
-    pub seconds: u64,
-    pub faults: Vec<String>,
-    pub workloads: Vec<String>,
-}
-
 impl RunOptions {
     pub fn new(seed: u64, scenario: &str) -> Self {
         RunOptions {
@@ -131,60 +86,12 @@ impl RunOptions {
     }
 }
 
-/// How a run can fail.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FailureKind {
-    /// An assertion of the database failed.
-    Crash,
-    /// The healed cluster did not serve in time.
-    Liveness,
-    /// An oracle found a broken promise.
-    Correctness,
-    /// The same seed gave two different runs.
-    Nondeterminism,
-}
-
-impl FailureKind {
-    /// The exit code of `plinth sim run`; each kind has its own, for scripts.
-    pub fn exit_code(self) -> u8 {
-        match self {
-            FailureKind::Correctness => 1,
-            FailureKind::Crash => 3,
-            FailureKind::Liveness => 4,
-            FailureKind::Nondeterminism => 5,
-        }
-    }
-}
-
-impl fmt::Display for FailureKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            FailureKind::Crash => "crash",
-            FailureKind::Liveness => "liveness",
-            FailureKind::Correctness => "correctness",
-            FailureKind::Nondeterminism => "nondeterminism",
-        })
-    }
-}
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Failure {
-    pub kind: FailureKind,
-    pub message: String,
-}
-
-impl Failure {
-    pub(crate) fn new(kind: FailureKind, message: impl Into<String>) -> Self {
-        let message = message.into();
-        Failure { kind, message }
-    }
-}
-
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub seed: u64,
     pub scenario: String,
     pub planted_fault: Option<String>,
+    /// With the service of the run, also if the seed has drawn it: in another program it would draw among others.
     pub limits: Limits,
     pub drawn: Drawn,
     pub result: Result<(), Failure>,
@@ -281,23 +188,18 @@ fn hangs(limit: Duration) -> Failure {
     Failure::new(FailureKind::Liveness, message)
 }
 
-type Run = Boxed<'static, Result<(), Failure>>;
 type WhatWasDrawn = Rc<RefCell<Drawn>>;
-
-fn start_farm(workload: Option<Workload>, options: &RunOptions, drawn: &WhatWasDrawn) -> Run {
-    drawn.replace(farm::drawn(workload, options.seed, &options.limits));
-    Box::pin(farm::run(workload, options.seed, options.limits.clone()))
-}
 
 /// Starts the machines of a cluster of the store, and returns what happens to them.
 fn start_cluster(
     simulation: &Simulation,
     scenario: Scenario,
+    application: Option<&'static Application>,
     options: &RunOptions,
     drawn: &WhatWasDrawn,
 ) -> Run {
     let (seed, limits) = (options.seed, &options.limits);
-    let mut shape = cluster::Shape::draw(&scenario, seed, limits.workloads.as_deref());
+    let mut shape = cluster::Shape::draw(&scenario, seed, application);
     shape.shrink(limits.machines, limits.processes);
     let machines = cluster::start(simulation, &shape);
     applications::start(simulation, &shape, &machines);
@@ -320,6 +222,16 @@ fn start_cluster(
     Box::pin(async move { phases::run(shape, scenario, mix, only, &drawn).await })
 }
 
+/// The limits of a run, with the service that the seed has drawn among those that are linked. So the command that is
+/// printed gives the same run in every program that has the service.
+fn limits_with(scenario: &Scenario, service: Option<Service>, limits: &Limits) -> Limits {
+    let drawn = service.filter(|_| scenario.draws_service());
+    Limits {
+        service: drawn.map(|service| service.name().to_owned()),
+        ..limits.clone()
+    }
+}
+
 // The runner reports wall time; the run does not see it.
 #[allow(clippy::disallowed_methods, clippy::disallowed_types)]
 fn run_once(options: &RunOptions) -> Outcome {
@@ -332,15 +244,12 @@ fn run_once(options: &RunOptions) -> Outcome {
     gauge::reset();
     tally::reset();
     plant(options.planted_fault.as_deref());
-    let (only, drawn) = (limits.workloads.as_deref(), Rc::default());
-    let of_farm = matches!(
-        scenario.draw_service(options.seed, only),
-        Some(Service::Farm)
-    );
-    let of_farm = of_farm.then(|| farm::draw_workload(options.seed, only));
-    let config = match of_farm {
-        Some(_) => farm::config(options.seed),
-        None => scenario.world(options.seed),
+    let drawn = WhatWasDrawn::default();
+    let service = scenario.draw_service(options.seed, limits);
+    let limits = limits_with(&scenario, service, limits);
+    let config = match service {
+        Some(Service::Own(world)) => (world.config)(options.seed),
+        _ => scenario.world(options.seed),
     };
     let simulation = Simulation::new(options.seed, config);
     if options.verbose {
@@ -349,9 +258,15 @@ fn run_once(options: &RunOptions) -> Outcome {
     let limit = RUN_LIMIT + Duration::from_secs(scenario.idle_hours * 3600);
     let wall_limit = wall_limit(options, &scenario);
     let finished = catch_unwind(AssertUnwindSafe(|| {
-        let run = match of_farm {
-            Some(workload) => start_farm(workload, options, &drawn),
-            None => start_cluster(&simulation, scenario, options, &drawn),
+        let run = match service {
+            Some(Service::Own(world)) => {
+                drawn.replace((world.drawn)(options.seed, &options.limits));
+                (world.run)(options.seed, &options.limits)
+            }
+            Some(Service::Application(application)) => {
+                start_cluster(&simulation, scenario, Some(application), options, &drawn)
+            }
+            None => start_cluster(&simulation, scenario, None, options, &drawn),
         };
         let run = async move {
             match plinth_runtime::race(run, out_of_wall_time(wall_limit)).await {
@@ -370,7 +285,7 @@ fn run_once(options: &RunOptions) -> Outcome {
         seed: options.seed,
         scenario: options.scenario.clone(),
         planted_fault: options.planted_fault.clone(),
-        limits: options.limits.clone(),
+        limits,
         drawn: drawn.borrow().clone(),
         result,
         fingerprint: simulation.fingerprint(),

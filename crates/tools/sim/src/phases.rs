@@ -1,7 +1,6 @@
 //! The phases of a run: create, work under faults, heal, demand service, check.
 
 use crate::cluster::{self, Databases, Shape};
-use crate::draw::Draw;
 use crate::scenario::{FaultMix, Scenario};
 use crate::workloads::{self, Day, Space, Workload};
 use crate::{Drawn, Failure, FailureKind, attrition, consistency, idle, loss, names, strangers};
@@ -13,7 +12,7 @@ use plinth_rpc::knobs::{
 };
 use plinth_runtime::knobs::{Knobs, knobs, set_knobs};
 use plinth_runtime::random::chance;
-use plinth_runtime::sim::control;
+use plinth_runtime::sim::{Draw, control};
 use plinth_runtime::{Duration, Task, probe, trace};
 use plinth_server::knobs::DISK_STALL_MS;
 use std::cell::RefCell;

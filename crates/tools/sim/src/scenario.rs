@@ -1,8 +1,7 @@
 //! Scenarios: the kinds of cluster, faults and workloads that a run draws from. Data, not code.
 
-use crate::draw::Draw;
-use crate::farm;
-use plinth_runtime::sim::SimConfig;
+use plinth_runtime::sim::worlds::{Limits, OwnWorld, own_worlds};
+use plinth_runtime::sim::{Draw, SimConfig};
 use plinth_workload::{Application, applications};
 use std::ops::RangeInclusive;
 
@@ -56,11 +55,12 @@ pub struct FaultMix {
 }
 
 /// What a scenario draws a [`Service`] from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum Services {
     None,
+    /// All that are linked. A run's command names the one it has drawn.
     Any,
-    Farm,
+    Only(&'static OwnWorld),
 }
 
 /// What a run has besides the store.
@@ -68,18 +68,32 @@ pub enum Services {
 pub enum Service {
     /// It runs on the machines of the store, and its workloads beside some of the store's.
     Application(&'static Application),
-    /// The in-memory engine, alone on machines of its own.
-    Farm,
+    /// It stands alone, on machines of its own.
+    Own(&'static OwnWorld),
 }
 
 impl Service {
-    fn has_wanted(&self, only: &[String]) -> bool {
-        let is_wanted = |name: &str| only.iter().any(|one| one == name);
+    pub fn name(&self) -> &'static str {
         match self {
-            Service::Application(of) => of.workloads.iter().any(|kind| is_wanted(kind.name)),
-            Service::Farm => farm::names().any(is_wanted),
+            Service::Application(of) => of.name,
+            Service::Own(world) => world.name,
         }
     }
+
+    pub fn workloads(&self) -> Vec<&'static str> {
+        match self {
+            Service::Application(of) => of.workloads.iter().map(|kind| kind.name).collect(),
+            Service::Own(world) => (world.workloads)(),
+        }
+    }
+}
+
+/// All services that are linked into this program, in the order in which seeds draw them.
+pub fn services() -> Vec<Service> {
+    let on_store = applications().into_iter().map(Service::Application);
+    on_store
+        .chain(own_worlds().into_iter().map(Service::Own))
+        .collect()
 }
 
 /// A kind of run. A scenario is entirely defined by its entry in the table below.
@@ -205,13 +219,15 @@ const STANDARD: Scenario = Scenario {
 /// Names of all kinds of fault.
 pub fn fault_kinds() -> Vec<String> {
     let mut all = ALL.kinds();
-    let others = farm::fault_kinds().filter(|name| !all.contains(name));
-    let others: Vec<String> = others.collect();
-    all.extend(others);
+    for kind in own_worlds().into_iter().flat_map(|world| (world.faults)()) {
+        if !all.iter().any(|known| known == kind) {
+            all.push(kind.to_owned());
+        }
+    }
     all
 }
 
-/// All scenarios; the first is the default.
+/// The scenarios of the store; the first is the default.
 const SCENARIOS: &[Scenario] = &[
     STANDARD,
     Scenario {
@@ -404,16 +420,10 @@ const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "applications",
-        about: "a service on top of the store, under the same faults; or the in-memory engine",
+        about: "a service on top of the store, under the same faults; or one that stands alone",
         machines: 2..=5,
         machines_max: 5,
         services: Services::Any,
-        ..STANDARD
-    },
-    Scenario {
-        name: "farm",
-        about: "the in-memory engine on machines of its own, in calm and in storms",
-        services: Services::Farm,
         ..STANDARD
     },
     Scenario {
@@ -472,15 +482,21 @@ const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-pub fn scenarios() -> &'static [Scenario] {
-    SCENARIOS
+/// Those that this program can run: what has services is left out where none is linked, and each linked world has one.
+pub fn scenarios() -> Vec<Scenario> {
+    let mut all = SCENARIOS.to_vec();
+    all.retain(|scenario| !scenario.draws_service() || !applications().is_empty());
+    all.extend(own_worlds().into_iter().map(|world| Scenario {
+        name: world.name,
+        about: world.about,
+        services: Services::Only(world),
+        ..STANDARD
+    }));
+    all
 }
 
 pub fn find(name: &str) -> Option<Scenario> {
-    scenarios()
-        .iter()
-        .find(|scenario| scenario.name == name)
-        .cloned()
+    scenarios().into_iter().find(|one| one.name == name)
 }
 
 impl Scenario {
@@ -498,25 +514,32 @@ impl Scenario {
         }
     }
 
-    /// The service of the run, if the scenario has any. If only some workloads are wanted, one that has such.
-    pub fn draw_service(&self, seed: u64, only: Option<&[String]>) -> Option<Service> {
-        let mut all: Vec<Service> = applications()
-            .into_iter()
-            .map(Service::Application)
-            .collect();
-        all.push(Service::Farm);
-        if let Some(only) = only {
-            match all.iter().any(|one| one.has_wanted(only)) {
-                true => all.retain(|one| one.has_wanted(only)),
-                // Only workloads of the store are wanted.
-                false => drop(all.pop()),
-            }
-        }
+    /// True if a seed, or [`Limits::service`], decides which service a run has.
+    pub fn draws_service(&self) -> bool {
+        matches!(self.services, Services::Any)
+    }
+
+    /// The service of the run, if the scenario has any: the one of the limits, or one that the seed draws among those
+    /// that are linked. If only some workloads are wanted, one that has such. Nothing else in a run depends on what
+    /// is linked, so the same seed and service give the same run in every program.
+    pub fn draw_service(&self, seed: u64, limits: &Limits) -> Option<Service> {
         match self.services {
-            Services::None => None,
-            Services::Farm => Some(Service::Farm),
-            Services::Any => Some(all[Draw::new(seed, 5).between(0, all.len() - 1)]),
+            Services::None => return None,
+            Services::Only(world) => return Some(Service::Own(world)),
+            Services::Any => {}
         }
+        let mut all = services();
+        if let Some(name) = &limits.service {
+            let named = all.into_iter().find(|one| one.name() == name);
+            return Some(named.expect("the caller has checked the name"));
+        }
+        let is_wanted = |one: &Service| one.workloads().into_iter().any(|name| limits.wants(name));
+        match all.iter().any(is_wanted) {
+            true => all.retain(is_wanted),
+            // Only workloads of the store are wanted.
+            false => all.retain(|one| matches!(one, Service::Application(_))),
+        }
+        Some(all[Draw::new(seed, 5).between(0, all.len() - 1)])
     }
 
     /// The scenario's faults; with `swarm` about half of the kinds.

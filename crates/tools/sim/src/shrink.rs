@@ -6,9 +6,10 @@
 
 use crate::{Drawn, FailureKind, Limits, Outcome, RunOptions, run};
 
-/// Limits that reduce `drawn` by one step each, fewer machines first.
-fn smaller(drawn: &Drawn) -> Vec<Limits> {
+/// Limits that reduce what a run with `limits` has drawn by one step each, fewer machines first.
+fn smaller(limits: &Limits, drawn: &Drawn) -> Vec<Limits> {
     let all = Limits {
+        service: limits.service.clone(),
         machines: Some(drawn.machines),
         processes: Some(drawn.processes),
         seconds: Some(drawn.seconds),
@@ -70,7 +71,7 @@ pub fn shrink(
     // Limits under which no run failed. They are not tried again: a failure is unlikely also after later reductions.
     let mut in_vain: Vec<Limits> = Vec::new();
     'smaller: loop {
-        for limits in smaller(&smallest.drawn) {
+        for limits in smaller(&smallest.limits, &smallest.drawn) {
             if in_vain.contains(&limits) {
                 continue;
             }
@@ -111,18 +112,23 @@ mod tests {
             faults: list(&["clog", "swizzle"]),
             workloads: list(&["bank"]),
         };
-        let steps = smaller(&drawn);
+        let of_keeper = Limits {
+            service: Some("keeper".into()),
+            ..Limits::default()
+        };
+        let steps = smaller(&of_keeper, &drawn);
         let machines: Vec<Option<usize>> = steps.iter().map(|l| l.machines).collect();
         assert_eq!(machines[..3], [Some(1), Some(2), Some(4)]);
         assert_eq!(steps.len(), 3 + 1 + 2 + 1 + 1);
         assert!(steps.iter().any(|l| l.faults == Some(list(&["swizzle"]))));
         assert!(steps.iter().any(|l| l.workloads == Some(vec![])));
+        assert!(steps.iter().all(|l| l.service == of_keeper.service));
         let least = Drawn {
             machines: 1,
             processes: 1,
             seconds: 4,
             ..Drawn::default()
         };
-        assert_eq!(smaller(&least), []);
+        assert_eq!(smaller(&of_keeper, &least), []);
     }
 }

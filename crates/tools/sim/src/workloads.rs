@@ -20,10 +20,10 @@ mod versionstamp;
 mod watch;
 
 use crate::cluster::Shape;
-use crate::farm;
+use crate::scenario::services;
 use plinth_runtime::random;
 use plinth_workload::{
-    Application, Complaints, Ending, Verdict, applications, ending, get_together, number, read_rows,
+    Application, Complaints, Ending, Verdict, ending, get_together, number, read_rows,
 };
 use std::rc::Rc;
 
@@ -46,17 +46,12 @@ fn kinds() -> Vec<&'static Kind> {
     kinds
 }
 
-/// Names of the workloads, those of applications and of the in-memory engine included. A run can be limited to some of
-/// them.
+/// Names of the workloads, those of the linked services included. A run can be limited to some of them.
 pub fn names() -> Vec<&'static str> {
     let of_store = kinds().into_iter().map(|kind| kind.name);
     let of_store = of_store.chain([tokens::NAME]);
-    let others = applications().into_iter().flat_map(|other| other.workloads);
-    let of_applications = others.map(|kind| kind.name);
-    of_store
-        .chain(of_applications)
-        .chain(farm::names())
-        .collect()
+    let of_services = services().into_iter().flat_map(|one| one.workloads());
+    of_store.chain(of_services).collect()
 }
 
 /// The workloads of a run, and a part of the key space that none of them uses.

@@ -7,6 +7,7 @@
 //!                       ├─ disk       names, files, what is durable and what a power cut does to the rest
 //!                       ├─ sickness   disks that fail, hang or let nothing be written
 //!                       └─ faults     the handle by which tests and workloads break all of the above
+//!   worlds   what is run in it by whom: limits, what was drawn, failures, and systems that register worlds
 //! ```
 //!
 //! Time stands still while any task is ready, and jumps to the next event when none is. One generator decides which
@@ -19,6 +20,7 @@
 
 pub(crate) mod bell;
 pub(crate) mod disk;
+mod draw;
 mod executor;
 mod faults;
 mod image;
@@ -28,7 +30,9 @@ mod names;
 pub(crate) mod network;
 mod pulse;
 mod sickness;
+pub mod worlds;
 
+pub use draw::Draw;
 pub use faults::{Control, KillKind, MachineInfo, ProcessInfo, control};
 pub use machine::{Locality, MachineId, ProcessId};
 pub use sickness::{Hang, Lie, Sickness};

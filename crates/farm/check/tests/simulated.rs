@@ -1,7 +1,7 @@
 //! The in-memory engine in the simulator: drawn by hunts, the same whenever it is run, and its oracles find what is
 //! planted.
 
-use plinth_sim::scenario::{self, Service};
+use plinth_farm_check as _;
 use plinth_sim::{HuntOptions, RunOptions, hunt, run, shrink};
 
 /// A planted fault must be found within so many seeds.
@@ -78,17 +78,6 @@ fn a_run_is_the_same_twice() {
         });
         assert_eq!(outcome.result, Ok(()), "{}", outcome.command());
     }
-}
-
-#[test]
-fn runs_with_a_service_have_the_engine_as_often_as_any_other_service() {
-    let scenario = scenario::find("applications").expect("there is one");
-    let is_farm = |seed: &u64| matches!(scenario.draw_service(*seed, None), Some(Service::Farm));
-    let drawn = (1..=1000).filter(is_farm).count();
-    assert!((200..300).contains(&drawn), "{drawn} of 1000");
-    let only = ["keeper".to_owned()];
-    let others = (1..=100).filter_map(|seed| scenario.draw_service(seed, Some(&only)));
-    assert_eq!(others.filter(|one| matches!(one, Service::Farm)).count(), 0);
 }
 
 #[test]

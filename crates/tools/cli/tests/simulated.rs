@@ -1,0 +1,109 @@
+//! The simulator with every service: a few seeds of each scenario (`plinth sim hunt` runs many), the names of all
+//! workloads, and what seeds draw among services.
+
+// The simulator has the services that are linked.
+use plinth_counter as _;
+use plinth_delos as _;
+use plinth_farm_check as _;
+use plinth_keeper as _;
+
+use plinth_runtime::Duration;
+use plinth_sim::scenario::{self, Service};
+use plinth_sim::{
+    HuntOptions, HuntReport, Limits, Outcome, RunOptions, hunt, run, scenarios, workloads,
+};
+
+fn look(scenario: &str, seeds: u64) -> HuntReport {
+    let options = HuntOptions {
+        jobs: 2,
+        budget: Some(Duration::from_secs(240)),
+        ..HuntOptions::new(1..=seeds, scenario)
+    };
+    hunt(&options, |_| ())
+}
+
+#[test]
+fn every_scenario_keeps_every_promise() {
+    for scenario in scenarios() {
+        // With 100,000 shards one run takes up to a minute.
+        let runs = if scenario.first_shards > 0 { 1 } else { 4 };
+        let report = look(scenario.name, runs);
+        if let Some(failed) = report.failure {
+            let tail = failed.trace_tail.iter().rev().take(60).rev();
+            tail.for_each(|line| eprintln!("{line}"));
+            panic!(
+                "{failed}\n{:?}\nagain with: {}",
+                failed.result,
+                failed.command()
+            );
+        }
+        assert_eq!(report.runs, runs);
+    }
+}
+
+/// A run that is short, whatever the seed draws.
+fn briefly(seed: u64, scenario: &str, service: Option<&str>) -> Outcome {
+    run(RunOptions {
+        limits: Limits {
+            seconds: Some(1),
+            service: service.map(String::from),
+            ..Limits::default()
+        },
+        ..RunOptions::new(seed, scenario)
+    })
+}
+
+#[test]
+fn the_names_of_the_workloads_are_those_that_they_call_themselves() {
+    let drawn = (1..150).flat_map(|seed| {
+        // Of the store's clusters, only some with keys have tokens; one of three seeds has no keys.
+        let scenario = ["farm", "quiet", "applications"][seed as usize % 3];
+        briefly(seed, scenario, None).drawn.workloads
+    });
+    let mut drawn: Vec<String> = drawn.collect();
+    drawn.sort_unstable();
+    drawn.dedup();
+    let mut names = workloads::names();
+    names.sort_unstable();
+    assert_eq!(drawn, names);
+}
+
+#[test]
+fn a_seed_draws_each_service_as_often_as_any_other_or_one_that_has_what_is_wanted() {
+    let scenario = scenario::find("applications").expect("there is one");
+    let drawn = |seed, limits: &Limits| {
+        let drawn = scenario.draw_service(seed, limits);
+        drawn.expect("a service").name()
+    };
+    let services = scenario::services();
+    let names: Vec<&str> = services.iter().map(Service::name).collect();
+    assert_eq!(
+        names,
+        ["counter", "delos", "delos_stream", "keeper", "farm"]
+    );
+    for name in names {
+        let seeds = (1..=1000).filter(|seed| drawn(*seed, &Limits::default()) == name);
+        let count = seeds.count();
+        assert!((150..250).contains(&count), "{name}: {count} of 1000");
+    }
+    let only = |workload: &str| Limits {
+        workloads: Some(vec![workload.to_owned()]),
+        ..Limits::default()
+    };
+    for seed in 1..=100 {
+        assert_eq!(drawn(seed, &only("keeper")), "keeper");
+        assert_eq!(drawn(seed, &only("farm_pairs")), "farm");
+        // The store's workloads run beside applications.
+        assert_ne!(drawn(seed, &only("bank")), "farm");
+    }
+}
+
+#[test]
+fn a_run_whose_service_was_drawn_is_the_same_when_the_service_is_named() {
+    for seed in 1..8 {
+        let drawn = briefly(seed, "applications", None);
+        let service = drawn.limits.service.expect("a service");
+        let named = briefly(seed, "applications", Some(&service));
+        assert_eq!(named.fingerprint, drawn.fingerprint, "{}", named.command());
+    }
+}
