@@ -1,7 +1,7 @@
 //! The simulator with every service: a few seeds of each scenario (`plinth sim hunt` runs many), the names of all
 //! workloads, what seeds draw among services, and that the binary gives the runs that tests give.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it runs the binary
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it runs the binary, and reads a list
 
 // The simulator has the services that are linked.
 use plinth_counter as _;
@@ -9,7 +9,7 @@ use plinth_delos as _;
 use plinth_farm_check as _;
 use plinth_keeper as _;
 
-use plinth_runtime::Duration;
+use plinth_runtime::{Duration, fault};
 use plinth_sim::scenario::{self, Service};
 use plinth_sim::{
     HuntOptions, HuntReport, Limits, Outcome, RunOptions, hunt, run, scenarios, workloads,
@@ -137,6 +137,19 @@ fn the_command_that_is_printed_gives_the_same_run_in_the_binary() {
         let here = format!("{:016x}", outcome.fingerprint);
         assert_eq!(fingerprint_in_the_binary(&command), here, "{command}");
     }
+}
+
+#[test]
+fn every_planted_fault_is_in_the_list_of_those_that_tests_find() {
+    let list = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../scripts/planted-faults"
+    );
+    let text = std::fs::read_to_string(list).expect("a list");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let listed: Vec<&str> = lines.filter_map(|line| line.split(' ').next()).collect();
+    let known = fault::all().into_iter().map(|fault| fault.name);
+    assert_eq!(listed, known.collect::<Vec<_>>(), "{list}");
 }
 
 #[test]
