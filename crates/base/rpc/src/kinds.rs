@@ -12,6 +12,8 @@ use std::pin::Pin;
 /// A kind of request, without its type: for tools that send any request.
 pub struct RequestKind {
     pub name: &'static str,
+    /// Where it is declared, as `module_path!()` says.
+    pub module: &'static str,
     pub method: u16,
     pub audience: Audience,
     /// Makes a request with random fields and returns its encoding.
@@ -53,6 +55,7 @@ macro_rules! requests {
             #[linkme(crate = linkme)]
             static KIND: $crate::RequestKind = $crate::RequestKind {
                 name: stringify!($request),
+                module: ::std::module_path!(),
                 method: $method,
                 audience: <$request as $crate::Request>::AUDIENCE,
                 draw: |source| <$request as Codec>::draw(source).to_bytes(),

@@ -2,6 +2,51 @@
 //! (pitfall 28). `planted!("name", "the bug")` registers one at link time, where it would be. Without the feature
 //! `planted-faults` every switch is the constant `false` and adds no code to the program.
 
+/// Tests prove that a planted fault is found, and say so here. A list of all names (`scripts/planted-faults`) is
+/// compared with what they have said, so that no proof is lost unseen.
+#[cfg(feature = "planted-faults")]
+mod found {
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+    /// Names the file to which each test appends what it has found. The output of a test that passes is not shown.
+    const FILE: &str = "PLINTH_PLANTED_FOUND";
+
+    /// A test has found the fault: call it when nothing can go wrong in the test any more.
+    #[allow(clippy::disallowed_types, clippy::disallowed_methods)] // a note of the test, not a file of the program
+    pub fn found(name: &str) {
+        use std::io::Write;
+        let is_known = super::all().iter().any(|fault| fault.name == name);
+        assert!(is_known, "there is no planted fault {name}");
+        println!("planted fault found: {name}");
+        let Some(path) = std::env::var_os(FILE) else {
+            return;
+        };
+        let file = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&path);
+        // One write, because other tests append at the same time.
+        let noted = file.and_then(|mut file| file.write_all(format!("{name}\n").as_bytes()));
+        noted.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+
+    /// Runs `work` with the fault switched on. It is found if `work` panics with these words; another panic goes on.
+    pub fn makes_panic(name: &'static str, words: &str, work: impl FnOnce()) {
+        super::plant(Some(name));
+        let outcome = catch_unwind(AssertUnwindSafe(work));
+        super::plant(None);
+        let Err(panic) = outcome else {
+            panic!("{name} went unnoticed");
+        };
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        if !text.unwrap_or_default().contains(words) {
+            resume_unwind(panic);
+        }
+        found(name);
+    }
+}
+
 #[cfg(feature = "planted-faults")]
 mod switch {
     use std::cell::Cell;
@@ -20,6 +65,8 @@ mod switch {
     }
 }
 
+#[cfg(feature = "planted-faults")]
+pub use found::{found, makes_panic};
 #[cfg(feature = "planted-faults")]
 pub use switch::{is_planted, plant};
 

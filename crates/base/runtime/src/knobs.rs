@@ -38,6 +38,8 @@ type Range = (f64, f64);
 /// What a declaration says about a knob, without its type.
 pub struct Entry {
     pub name: &'static str,
+    /// Where it is declared, as `module_path!()` says.
+    pub module: &'static str,
     pub default: f64,
     /// The range from which the simulator draws.
     pub simulated: Option<Range>,
@@ -168,6 +170,7 @@ macro_rules! knob {
             #[linkme(crate = $crate::macro_support::linkme)]
             static ENTRY: $crate::knobs::Entry = $crate::knobs::Entry {
                 name: $name,
+                module: ::std::module_path!(),
                 default: $default as f64,
                 simulated: $crate::knob!(@range $($low, $high)?),
                 legal: $crate::knob!(@range $($least, $most)?),
@@ -216,6 +219,11 @@ impl Knobs {
     /// range, and the highest is 100 times the default.
     pub fn bounds(name: &str) -> Option<(f64, f64)> {
         find(name).map(Entry::bounds)
+    }
+
+    /// The module that declares a knob.
+    pub fn module_of(name: &str) -> Option<&'static str> {
+        find(name).map(|entry| entry.module)
     }
 
     /// Names and values by name, for `status` and for a failed run's report.

@@ -11,6 +11,8 @@ use std::rc::Rc;
 /// the database, on the same machines, and strikes them with the same faults.
 pub struct Application {
     pub name: &'static str,
+    /// `module_path!()`: runs with this application also draw from the knobs and requests of its crate.
+    pub module: &'static str,
     /// The life of one process. It ends by being killed, or it is started again soon after it has ended.
     pub serve: fn(Place) -> Boxed<'static, ()>,
     /// Its processes alone have what they keep on their disks. So these lose nothing that was synced: no such disk

@@ -181,6 +181,7 @@ fn is_found(planted: &'static str, workloads: &[Workload]) {
         assert!(found.ends_with(planted), "{found}");
         println!("{found}");
     }
+    fault::found(planted);
 }
 
 #[test]

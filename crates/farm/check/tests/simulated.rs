@@ -2,16 +2,17 @@
 //! planted.
 
 use plinth_farm_check as _;
+use plinth_runtime::fault;
 use plinth_sim::{HuntOptions, RunOptions, hunt, run, shrink};
 
 /// A planted fault must be found within so many seeds.
 const FOUND_WITHIN: u64 = 200;
 
 /// The fault is found, and the command that is printed finds it again.
-fn is_found(fault: &str) {
+fn is_found(name: &str) {
     let report = hunt(
         &HuntOptions {
-            planted_fault: Some(fault.into()),
+            planted_fault: Some(name.into()),
             check_determinism_every: 0,
             ..HuntOptions::new(1..=FOUND_WITHIN, "farm")
         },
@@ -19,19 +20,20 @@ fn is_found(fault: &str) {
     );
     let found = report
         .failure
-        .unwrap_or_else(|| panic!("{fault} went unnoticed in {} runs", report.runs));
+        .unwrap_or_else(|| panic!("{name} went unnoticed in {} runs", report.runs));
     println!("{}: {:?}", found.command(), found.result);
     let seed = found.seed;
-    let command = format!("plinth sim run --seed {seed} --scenario farm --planted-fault {fault}");
+    let command = format!("plinth sim run --seed {seed} --scenario farm --planted-fault {name}");
     assert_eq!(found.command(), command);
     let again = run(RunOptions {
-        planted_fault: Some(fault.into()),
+        planted_fault: Some(name.into()),
         ..RunOptions::new(seed, "farm")
     });
     assert_eq!(
         (again.result, again.fingerprint),
         (found.result, found.fingerprint)
     );
+    fault::found(name);
 }
 
 #[test]

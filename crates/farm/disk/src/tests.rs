@@ -135,4 +135,5 @@ fn is_found(planted: &'static str, run: impl Fn(u64) -> Result<u64, String>) {
     let found = found.next();
     fault::plant(None);
     println!("{planted}: {}", found.expect("the oracle finds it"));
+    fault::found(planted);
 }

@@ -393,6 +393,7 @@ fn a_sleeper_who_does_not_look_again_is_found() {
         }
         fault::plant(None);
         println!("a wake-up was lost after {rounds} rounds");
+        fault::found("farm_sleeps_at_once");
     });
 }
 
@@ -509,7 +510,8 @@ fn who_closes_a_configuration_and_does_not_wait_for_doors_is_found() {
             other.signal(Signal::CONT);
             sleep(Duration::from_millis(5)).await;
             if words().await != before || fabric.receive().is_some() {
-                return println!("a late write was seen in life {life}");
+                println!("a late write was seen in life {life}");
+                return fault::found("farm_doors_are_not_awaited");
             }
         }
     });

@@ -38,6 +38,7 @@ const UNSENT_BYTES_MAX: usize = 64 << 10;
 plinth_workload::application! {
     plinth_workload::Application {
         name: "counter",
+        module: module_path!(),
         serve: |place| Box::pin(server::run(place)),
         keeps_data: false,
         workloads: &[plinth_workload::Kind {

@@ -1,7 +1,7 @@
 //! The application in the simulator, and a proof that its oracle can fail.
 
 use plinth_counter as _;
-use plinth_runtime::Duration;
+use plinth_runtime::{Duration, fault};
 use plinth_sim::{HuntOptions, HuntReport, Limits, hunt};
 
 fn look(seeds: u64, fault: Option<&str>) -> HuntReport {
@@ -30,7 +30,8 @@ fn no_acknowledged_addition_is_lost_or_counted_twice() {
 
 #[test]
 fn an_answer_without_a_commit_is_found() {
-    let report = look(100, Some("counter_drops_additions"));
-    let found = report.failure.expect("the oracle finds it");
-    println!("seed {}: {:?}", found.seed, found.result);
+    let name = "counter_drops_additions";
+    let found = look(100, Some(name)).failure.expect("the oracle finds it");
+    println!("{name}: seed {}: {:?}", found.seed, found.result);
+    fault::found(name);
 }

@@ -62,6 +62,7 @@ enum LogIn {
 plinth_workload::application! {
     plinth_workload::Application {
         name: "delos",
+        module: module_path!(),
         serve: |place| Box::pin(serve(place)),
         keeps_data: true,
         workloads: &[plinth_workload::Kind {
@@ -77,6 +78,7 @@ mod with_stream {
     plinth_workload::application! {
         plinth_workload::Application {
             name: "delos_stream",
+            module: module_path!(),
             serve: |place| Box::pin(serve_on_stream(place)),
             keeps_data: true,
             workloads: &[plinth_workload::Kind {

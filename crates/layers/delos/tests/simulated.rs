@@ -2,7 +2,7 @@
 //! proofs that the oracles can fail.
 
 use plinth_delos as _;
-use plinth_runtime::Duration;
+use plinth_runtime::{Duration, fault};
 use plinth_sim::{HuntOptions, HuntReport, Limits, hunt};
 use std::ops::RangeInclusive;
 
@@ -22,12 +22,13 @@ fn look(workload: &str, seeds: RangeInclusive<u64>, fault: Option<&str>) -> Hunt
 }
 
 /// Within 200 seeds from `first` on. Those of the first 200 that do not find it are left out to save time.
-fn is_found(workload: &str, fault: &str, first: u64) {
-    let report = look(workload, first..=first + 199, Some(fault));
+fn is_found(workload: &str, name: &str, first: u64) {
+    let report = look(workload, first..=first + 199, Some(name));
     let found = report
         .failure
-        .unwrap_or_else(|| panic!("{fault} went unnoticed in {} runs", report.runs));
-    println!("{fault}: seed {}: {:?}", found.seed, found.result);
+        .unwrap_or_else(|| panic!("{name} went unnoticed in {} runs", report.runs));
+    println!("{name}: seed {}: {:?}", found.seed, found.result);
+    fault::found(name);
 }
 
 fn keeps_every_promise(workload: &str, seeds: u64) {

@@ -86,6 +86,7 @@ metric! {
 plinth_workload::application! {
     plinth_workload::Application {
         name: "keeper",
+        module: module_path!(),
         serve: |place| Box::pin(gateway::run(place)),
         keeps_data: false,
         workloads: &[plinth_workload::Kind {

@@ -2,7 +2,7 @@
 //! oracle can fail.
 
 use plinth_keeper as _;
-use plinth_runtime::Duration;
+use plinth_runtime::{Duration, fault};
 use plinth_sim::{HuntOptions, HuntReport, Limits, hunt};
 
 /// Looks at runs of the scenario with applications that have the keeper, without other workloads beside it.
@@ -21,9 +21,10 @@ fn look(seeds: u64, fault: Option<&str>) -> HuntReport {
     hunt(&options, |_| ())
 }
 
-fn is_found(fault: &str) {
-    let found = look(200, Some(fault)).failure.expect("the oracle finds it");
-    println!("seed {}: {:?}", found.seed, found.result);
+fn is_found(name: &str) {
+    let found = look(200, Some(name)).failure.expect("the oracle finds it");
+    println!("{name}: seed {}: {:?}", found.seed, found.result);
+    fault::found(name);
 }
 
 #[test]

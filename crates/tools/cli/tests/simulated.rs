@@ -1,5 +1,7 @@
 //! The simulator with every service: a few seeds of each scenario (`plinth sim hunt` runs many), the names of all
-//! workloads, and what seeds draw among services.
+//! workloads, what seeds draw among services, and that the binary gives the runs that tests give.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it runs the binary, and reads a list
 
 // The simulator has the services that are linked.
 use plinth_counter as _;
@@ -7,11 +9,12 @@ use plinth_delos as _;
 use plinth_farm_check as _;
 use plinth_keeper as _;
 
-use plinth_runtime::Duration;
+use plinth_runtime::{Duration, fault};
 use plinth_sim::scenario::{self, Service};
 use plinth_sim::{
     HuntOptions, HuntReport, Limits, Outcome, RunOptions, hunt, run, scenarios, workloads,
 };
+use std::process::Command;
 
 fn look(scenario: &str, seeds: u64) -> HuntReport {
     let options = HuntOptions {
@@ -96,6 +99,57 @@ fn a_seed_draws_each_service_as_often_as_any_other_or_one_that_has_what_is_wante
         // The store's workloads run beside applications.
         assert_ne!(drawn(seed, &only("bank")), "farm");
     }
+}
+
+/// The fingerprint of a run in the binary, by the command that an outcome prints.
+fn fingerprint_in_the_binary(command: &str) -> String {
+    let words = command.strip_prefix("plinth ").expect("a command of it");
+    let output = Command::new(env!("CARGO_BIN_EXE_plinth"))
+        .args(words.split(' '))
+        .arg("--quiet")
+        .output()
+        .expect("it runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let (_, after) = text.split_once("fingerprint=").expect("a fingerprint");
+    after[..16].to_owned()
+}
+
+/// Other services, knobs and requests are linked into the binary than into this test. Which service a seed draws depends
+/// on that, and nothing else may. So the command names the service.
+#[test]
+fn the_command_that_is_printed_gives_the_same_run_in_the_binary() {
+    let runs = [
+        briefly(1, "standard", None),
+        briefly(2, "fast", None),
+        briefly(3, "siege", None),
+        briefly(1, "applications", None),
+        briefly(2, "applications", Some("keeper")),
+        briefly(3, "applications", Some("farm")),
+        briefly(4, "farm", None),
+    ];
+    for outcome in runs {
+        let command = outcome.command();
+        assert_eq!(
+            command.contains(" --service "),
+            outcome.scenario == "applications",
+            "{command}"
+        );
+        let here = format!("{:016x}", outcome.fingerprint);
+        assert_eq!(fingerprint_in_the_binary(&command), here, "{command}");
+    }
+}
+
+#[test]
+fn every_planted_fault_is_in_the_list_of_those_that_tests_find() {
+    let list = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../scripts/planted-faults"
+    );
+    let text = std::fs::read_to_string(list).expect("a list");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let listed: Vec<&str> = lines.filter_map(|line| line.split(' ').next()).collect();
+    let known = fault::all().into_iter().map(|fault| fault.name);
+    assert_eq!(listed, known.collect::<Vec<_>>(), "{list}");
 }
 
 #[test]

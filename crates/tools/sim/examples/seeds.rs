@@ -1,5 +1,5 @@
 //! Runs seeds without the `plinth` binary: `cargo run --release -p plinth-sim --example seeds -- run 7 standard`,
-//! `… -- hunt 1 100 standard 2`. A planted fault may follow, and `only=WORKLOAD` somewhere.
+//! `… -- hunt 1 100 standard 2`. A planted fault may follow, and `only=WORKLOAD` somewhere. No service is linked.
 
 use plinth_sim::{HuntOptions, Limits, RunOptions, hunt, run};
 use std::process::ExitCode;

@@ -15,6 +15,7 @@
 //! - `loss`: checks that lost data is never taken for data that never existed.
 //! - `names`: machines that change their addresses.
 //! - `consistency`: checks that all replicas hold the same data.
+//! - `store`: what is the store's, of all that is linked.
 //! - [`shrink`](mod@shrink): reduces a failing run.
 //! - [`hunt`](mod@hunt): runs many seeds, several at a time.
 //!
@@ -35,6 +36,7 @@ mod phases;
 mod protection;
 pub mod scenario;
 pub mod shrink;
+mod store;
 mod strangers;
 pub mod workloads;
 

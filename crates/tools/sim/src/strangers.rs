@@ -2,7 +2,7 @@
 //! fields, and stay connected.
 //!
 //! The requests are not listed here: [`REQUESTS`] has every request of the program, with a function to draw one.
-//! Requests that do harm by design, because servers trust their sender, are listed below. They are sent in a siege,
+//! Strangers send those of the store, and of the run's application. Requests that do harm by design, because servers trust their sender, are listed below. They are sent in a siege,
 //! and to clusters with keys, where they must have no effect. There, [insiders] have a key and ask for more than it
 //! gives.
 
@@ -123,7 +123,7 @@ async fn visit(shape: &Shape, do_harm: bool) -> std::io::Result<()> {
         writer.write_all(Bytes::from(noise)).await?;
     } else if chance(0.9) {
         writer
-            .write_all(questions(address, &known, do_harm))
+            .write_all(questions(shape, address, &known, do_harm))
             .await?;
     }
     let stays = match do_harm {
@@ -170,11 +170,12 @@ async fn roles(shape: &Shape) -> Vec<Interface> {
 }
 
 /// A greeting, and requests to all roles of the process.
-fn questions(address: SocketAddr, known: &[Interface], do_harm: bool) -> Bytes {
+fn questions(shape: &Shape, address: SocketAddr, known: &[Interface], do_harm: bool) -> Bytes {
     let here = known.iter().filter(|role| role.address == address);
     let mut ids: Vec<Uid> = here.map(|role| role.id).collect();
     ids.extend([WORKER, COORDINATOR]);
     let mut kinds: Vec<&RequestKind> = REQUESTS.iter().collect();
+    kinds.retain(|kind| shape.draws_from(kind.module));
     kinds.sort_by_key(|kind| kind.method); // the linker's order is not stable
     let is_harmful = |kind: &RequestKind| HARMFUL.iter().any(|(name, _)| *name == kind.name);
     kinds.retain(|kind| do_harm || !is_harmful(kind));

@@ -1,7 +1,7 @@
 //! Proves that the oracles work: each planted fault of the store is found. Those of services are planted in their own
 //! tests; the test `simulated` of the binary runs every scenario without faults of this kind.
 
-use plinth_runtime::Duration;
+use plinth_runtime::{Duration, fault};
 use plinth_sim::{
     FailureKind, HuntOptions, HuntReport, Outcome, RunOptions, hunt, run, scenarios, shrink,
     workloads,
@@ -21,15 +21,16 @@ fn look(scenario: &str, fault: &str) -> HuntReport {
 const FOUND_WITHIN: u64 = 300;
 
 /// Asserts that the fault is found. Each test names the scenario in which the fault shows soonest.
-fn is_found(fault: &str, scenario: &str) {
-    let report = look(scenario, fault);
+fn is_found(name: &str, scenario: &str) {
+    let report = look(scenario, name);
     let found = report
         .failure
-        .unwrap_or_else(|| panic!("{fault} went unnoticed in {} runs", report.runs));
+        .unwrap_or_else(|| panic!("{name} went unnoticed in {} runs", report.runs));
     println!(
-        "{fault}: seed {} of {scenario}: {:?}",
+        "{name}: seed {} of {scenario}: {:?}",
         found.seed, found.result
     );
+    fault::found(name);
 }
 
 #[test]

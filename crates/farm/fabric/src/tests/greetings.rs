@@ -494,4 +494,5 @@ fn the_fault_that_everybody_is_heard_is_found() {
         assert_eq!((write(&fabric, 9).await, served.word()), (Ok(()), 9));
     });
     fault::plant(None);
+    fault::found("farm_fabric_hears_everybody");
 }

@@ -314,6 +314,7 @@ fn sees_what_came_after(planted: Option<&'static str>) -> bool {
 fn a_read_sees_nothing_that_was_stored_after_its_configuration_was_closed() {
     assert!(!sees_what_came_after(None));
     assert!(sees_what_came_after(Some("farm_read_looks_first")));
+    fault::found("farm_read_looks_first");
 }
 
 /// Opens the door of machine 1 at machine 0, as one who is in the middle of an operation.

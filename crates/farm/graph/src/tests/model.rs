@@ -190,6 +190,7 @@ fn is_found(planted: &'static str) {
         "{}",
         found.unwrap_or_else(|| panic!("{planted} is not found"))
     );
+    fault::found(planted);
 }
 
 #[test]

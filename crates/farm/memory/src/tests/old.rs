@@ -232,6 +232,7 @@ fn versions_that_are_collected_early_are_missed() {
     });
     plant(None);
     assert!(found);
+    plinth_runtime::fault::found("farm_old_version_collected_early");
 }
 
 #[test]

@@ -250,6 +250,7 @@ fn a_late_fence_is_found() {
     }
     plinth_runtime::fault::plant(None);
     assert!(matches!(found, Some(Error::Damaged { .. })), "{found:?}");
+    plinth_runtime::fault::found("btree_fence_is_late");
 }
 
 #[test]

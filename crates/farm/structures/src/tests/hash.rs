@@ -188,6 +188,7 @@ fn a_chain_that_is_left_is_found() {
     }
     plinth_runtime::fault::plant(None);
     assert!(matches!(found, Some(Error::Damaged { .. })), "{found:?}");
+    plinth_runtime::fault::found("hash_chain_is_left");
 }
 
 #[test]

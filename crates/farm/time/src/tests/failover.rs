@@ -500,6 +500,7 @@ fn a_lease_that_has_ended_does_not_come_back_with_the_death_of_its_giver() {
     let is_enabled = enabled_after_the_death_of_its_successor();
     fault::plant(None);
     assert!(is_enabled, "the test sees the fault");
+    fault::found("farm_lease_of_the_dead_revives");
 }
 
 #[test]

@@ -64,4 +64,5 @@ fn a_jump_that_is_believed_gives_out_timestamps_of_another_time() {
     let said = after_a_jump(20_000_000);
     fault::plant(None);
     assert!(said.is_ok());
+    fault::found("farm_jump_is_believed");
 }

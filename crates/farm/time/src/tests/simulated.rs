@@ -261,6 +261,7 @@ fn is_found_as(planted: &'static str, restores: bool) {
     let found = found.find(|found| found.contains("comes after"));
     fault::plant(None);
     println!("{planted}: {}", found.expect("the oracle finds it"));
+    fault::found(planted);
 }
 
 #[test]

@@ -197,6 +197,7 @@ fn a_payment_that_forgets_its_district_breaks_conditions() {
             "{broken:?}"
         );
     }
+    plinth_runtime::fault::found("tpcc_payment_forgets_district");
 }
 
 #[test]

@@ -110,6 +110,7 @@ fn a_replica_that_miscounts_is_found() {
     let found = (0..20).any(|seed| simulated(seed, storm(seed)).is_err());
     fault::plant(None);
     assert!(found);
+    fault::found("delos_stream_miscount");
 }
 
 #[test]

@@ -449,22 +449,22 @@ fn no_read_is_stale_with_clocks_as_far_apart_as_they_may_be() {
 }
 
 #[test]
-#[should_panic = "comes after"]
 fn replicas_that_trust_each_others_clocks_are_found() {
-    fault::plant(Some("delos_lease_drift"));
-    (0..40).for_each(|seed| assert!(run_world(seed, false, drift_apart).1 > 0));
+    fault::makes_panic("delos_lease_drift", "comes after", || {
+        (0..40).for_each(|seed| assert!(run_world(seed, false, drift_apart).1 > 0));
+    });
 }
 
 #[test]
-#[should_panic = "comes after"]
 fn a_lease_that_is_used_after_its_end_is_found() {
-    fault::plant(Some("delos_lease_stale"));
-    (0..20).for_each(|seed| assert!(run_history(seed).0 > 0));
+    fault::makes_panic("delos_lease_stale", "comes after", || {
+        (0..20).for_each(|seed| assert!(run_history(seed).0 > 0));
+    });
 }
 
 #[test]
-#[should_panic = "comes after"]
 fn a_holder_behind_what_another_has_read_of_it_is_found() {
-    fault::plant(Some("delos_lease_unwaited"));
-    (0..20).for_each(|seed| assert!(run_history(seed).0 > 0));
+    fault::makes_panic("delos_lease_unwaited", "comes after", || {
+        (0..20).for_each(|seed| assert!(run_history(seed).0 > 0));
+    });
 }

@@ -121,8 +121,8 @@ fn what_a_proposer_is_told_is_true_while_the_lease_changes_hands() {
 }
 
 #[test]
-#[should_panic = "was refused"]
 fn a_proposer_that_believes_its_last_refusal_is_found() {
-    fault::plant(Some("delos_order_refusal_believed"));
-    check_seeds(0..300);
+    fault::makes_panic("delos_order_refusal_believed", "was refused", || {
+        check_seeds(0..300);
+    });
 }

@@ -139,10 +139,8 @@ fn proposals_are_applied_once_and_in_the_order_in_which_they_were_made() {
 }
 
 #[test]
-#[should_panic]
 fn a_replica_that_overlooks_the_order_is_found() {
-    fault::plant(Some("delos_order_overlooked"));
-    propose_at_both();
+    fault::makes_panic("delos_order_overlooked", "", propose_at_both);
 }
 
 #[test]

@@ -144,10 +144,9 @@ fn a_timer_waits_for_as_many_replicas_as_it_is_for() {
 }
 
 #[test]
-#[should_panic = "it fired for one replica"]
 fn a_replica_that_counts_twice_is_found() {
-    fault::plant(Some("delos_timer_twice"));
-    wait_for_a_second();
+    let words = "it fired for one replica";
+    fault::makes_panic("delos_timer_twice", words, wait_for_a_second);
 }
 
 #[test]

@@ -159,6 +159,7 @@ fn a_token_that_was_verified_is_over_at_its_end() {
         let with_fault = counts_before_and_after().await;
         fault::plant(None);
         assert_eq!(with_fault, (true, true), "the planted fault is not found");
+        fault::found("token_outlives_its_end");
     });
 }
 

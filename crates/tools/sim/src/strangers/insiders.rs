@@ -36,7 +36,7 @@ pub async fn visit(shape: &Shape) {
     known.extend([WORKER, COORDINATOR].map(|id| Interface::new(address, id)));
     let mut kinds: Vec<&RequestKind> = REQUESTS
         .iter()
-        .filter(|kind| asks(kind, identity))
+        .filter(|kind| shape.draws_from(kind.module) && asks(kind, identity))
         .collect();
     kinds.sort_by_key(|kind| kind.method); // the linker's order is not stable
     let mut asked: Vec<Asked> = Vec::new();

@@ -102,7 +102,7 @@ impl Operator {
             5 | 6 => self.change_coordinators(&workers).await,
             7 => throttle_or_not(database).await,
             8 => self.set_class(database, &workers).await,
-            9 => set_knob(database).await,
+            9 => set_knob(database, &self.shape).await,
             10 => distribute_otherwise(database, &workers).await,
             _ => self.lock_for_a_moment(database).await,
         };
@@ -321,10 +321,11 @@ async fn distribute_as_usual(database: &Database) -> Result<(), String> {
 }
 
 /// Sets a random knob to another legal value, or to its default.
-async fn set_knob(database: &Database) -> Result<(), String> {
+async fn set_knob(database: &Database, shape: &Shape) -> Result<(), String> {
     let mut drawn = Knobs::default();
     drawn.randomise(u64(), 0.5);
     let mut all = drawn.list();
+    all.retain(|(name, _)| Knobs::module_of(name).is_some_and(|of| shape.draws_from(of)));
     let (name, value) = all.swap_remove(below(all.len() as u64) as usize);
     let value = chance(0.7).then_some(&value[..]);
     management::set_knob(database, name, value).await

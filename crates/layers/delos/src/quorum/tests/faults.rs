@@ -168,12 +168,12 @@ fn answered_appends_stay_and_the_end_does_not_move_whatever_breaks_at_five_serve
 }
 
 #[test]
-#[should_panic]
 fn a_sequencer_that_is_content_with_one_disk_is_found() {
-    fault::plant(Some("delos_quorum_minority"));
-    for seed in 0..40 {
-        run(seed, 3, use_one_loglet);
-    }
+    fault::makes_panic("delos_quorum_minority", "", || {
+        for seed in 0..40 {
+            run(seed, 3, use_one_loglet);
+        }
+    });
 }
 
 #[derive(Clone)]

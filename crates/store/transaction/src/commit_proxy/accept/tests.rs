@@ -281,4 +281,5 @@ fn a_client_that_is_believed_is_found() {
     );
     plinth_runtime::fault::plant(None);
     assert_eq!(taken, None);
+    plinth_runtime::fault::found("commit_believes_the_client");
 }
