@@ -2,8 +2,8 @@
 //! fields, and stay connected.
 //!
 //! The requests are not listed here: [`REQUESTS`] has every request of the program, with a function to draw one.
-//! Strangers send those of the store, and of the run's application. Requests that do harm by design, because servers
-//! trust their sender, are listed below. They are sent in a siege,
+//! Strangers send those of the store, and of the run's application.
+//! Requests that do harm by design, because servers trust their sender, are listed below. They are sent in a siege,
 //! and to clusters with keys, where they must have no effect. There, [insiders] have a key and ask for more than it
 //! gives.
 
