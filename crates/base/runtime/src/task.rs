@@ -13,8 +13,8 @@ use std::task::{Context, Poll, Waker};
 
 /// A future whose code stays in the crate that makes it.
 ///
-/// The compiler makes the code of an `async fn` anew in each crate that awaits it, with all that it awaits in turn. What
-/// a crate offers to others, and is not called for each key, returns this instead: one allocation for each call.
+/// The compiler makes the code of an `async fn` anew in each crate that awaits it, with all that it awaits in turn. So
+/// what a crate offers to others, and is not called for each key, returns this: one allocation for each call.
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// The interface of a task to the event loop.

@@ -136,7 +136,8 @@ pub fn open<'a>(
             };
             let text = match &error {
                 plinth_farm_disk::Error::Damaged { .. } => format!(
-                    "{error}; if the other machines have everything, remove {} and start again: it is copied from them",
+                    "{error}; if the other machines have everything, remove {} and start again: it is copied from \
+                    them",
                     directory.display()
                 ),
                 _ => error.to_string(),

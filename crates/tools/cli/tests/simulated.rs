@@ -114,8 +114,8 @@ fn fingerprint_in_the_binary(command: &str) -> String {
     after[..16].to_owned()
 }
 
-/// Other services, knobs and requests are linked into the binary than into this test. Which service a seed draws depends
-/// on that, and nothing else may. So the command names the service.
+/// Other services, knobs and requests are linked into the binary than into this test. Which service a seed draws
+/// depends on that, and nothing else may. So the command names the service.
 #[test]
 fn the_command_that_is_printed_gives_the_same_run_in_the_binary() {
     let runs = [
