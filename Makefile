@@ -100,8 +100,8 @@ bindings: tools
 keeper-tools: tools
 	@scripts/need-keeper-clients $(TARGET)/keeper-clients
 
-# The binaries are built in one call, so that nothing is compiled twice; of the examples, one that a test runs.
-TEST_TARGETS := --workspace --lib --bins --tests --example leaderboard
+# The binaries are built in one call, so that nothing is compiled twice; of the examples, those that tests run.
+TEST_TARGETS := --workspace --lib --bins --tests --example leaderboard --example flags
 
 # What `make test` and `make nightly` run.
 .PHONY: test-tools

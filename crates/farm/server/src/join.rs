@@ -77,75 +77,77 @@ fn serve_memory(
 impl Joined {
     /// Begins a life of the machine. Errors: a line for the user.
     pub fn start(joining: Joining) -> Boxed<'static, Result<Joined, String>> {
-        Box::pin(async move {
-            let Joining {
-                local,
-                listener,
-                public,
-                register,
-                credentials,
-                record,
-                zone,
-                sizes,
-                has_data,
-                disk,
-                may_renumber,
-            } = joining;
-            let cluster = record.cluster.clone();
-            let directory = local.directory().to_owned();
-            let host = host_of(&directory).await;
-            let host = host.map_err(|error| format!("{}: {error}", directory.display()))?;
-            let socket = public.map_or_else(|| listener.local_addr(), Ok);
-            let socket = socket.map_err(|error| format!("the memory's socket: {error}"))?;
-            let machine = local.machine();
-            let (keeps, of_member) = match (cluster.is_durable, has_data) {
-                (false, _) => (Keeps::Nothing, None),
-                (true, false) => (Keeps::Others, None),
-                (true, true) => {
-                    let opened = node::disk::open(&disk, &record, &local, &sizes).await;
-                    let (disk, of_member) = opened.map_err(|error| error.to_string())?;
-                    (Keeps::Disk(Box::new(disk)), Some(of_member))
-                }
-            };
-            let tasks = TaskGroup::new();
-            serve_memory(&tasks, (listener, public), &local, credentials.clone());
-            // Whoever is silent for so long may be removed soon.
-            let limit = Duration::from_nanos(cluster.lease_ns / 2);
-            let fabric = Rc::new(Mixed::new(local, limit).with(&credentials));
-            let met = fabric.clone();
-            let member = Options {
-                slots: match has_data {
-                    true => plan::slots(&cluster),
-                    false => 0,
-                },
-                disk: of_member,
-                socket: Some(socket),
-                zone,
-                meet: Box::new(move |seat| meet(&met, host, seat)),
-                closing: None,
-                may_renumber,
-            };
-            let options = node::Options {
-                member,
-                sizes,
-                policy: Policy::default(),
-                settings: Settings {
-                    round: ROUND,
-                    ..Settings::default()
-                },
-                keeps,
-            };
-            let node = Node::start(fabric.clone(), register, record, options).await;
-            let node = node.map_err(|error| format!("machine {}: {error}", machine.0))?;
-            let access = Access::new(node.engine().clone(), TransactionOptions::default());
-            Ok(Joined {
-                fabric,
-                node,
-                access,
-                may_renumber,
-                sparse: plan::sparse(&cluster, &sizes, has_data),
-                _tasks: tasks,
-            })
+        Box::pin(Self::begin(joining))
+    }
+
+    async fn begin(joining: Joining) -> Result<Joined, String> {
+        let Joining {
+            local,
+            listener,
+            public,
+            register,
+            credentials,
+            record,
+            zone,
+            sizes,
+            has_data,
+            disk,
+            may_renumber,
+        } = joining;
+        let cluster = record.cluster.clone();
+        let directory = local.directory().to_owned();
+        let host = host_of(&directory).await;
+        let host = host.map_err(|error| format!("{}: {error}", directory.display()))?;
+        let socket = public.map_or_else(|| listener.local_addr(), Ok);
+        let socket = socket.map_err(|error| format!("the memory's socket: {error}"))?;
+        let machine = local.machine();
+        let (keeps, of_member) = match (cluster.is_durable, has_data) {
+            (false, _) => (Keeps::Nothing, None),
+            (true, false) => (Keeps::Others, None),
+            (true, true) => {
+                let opened = node::disk::open(&disk, &record, &local, &sizes).await;
+                let (disk, of_member) = opened.map_err(|error| error.to_string())?;
+                (Keeps::Disk(Box::new(disk)), Some(of_member))
+            }
+        };
+        let tasks = TaskGroup::new();
+        serve_memory(&tasks, (listener, public), &local, credentials.clone());
+        // Whoever is silent for so long may be removed soon.
+        let limit = Duration::from_nanos(cluster.lease_ns / 2);
+        let fabric = Rc::new(Mixed::new(local, limit).with(&credentials));
+        let met = fabric.clone();
+        let member = Options {
+            slots: match has_data {
+                true => plan::slots(&cluster),
+                false => 0,
+            },
+            disk: of_member,
+            socket: Some(socket),
+            zone,
+            meet: Box::new(move |seat| meet(&met, host, seat)),
+            closing: None,
+            may_renumber,
+        };
+        let options = node::Options {
+            member,
+            sizes,
+            policy: Policy::default(),
+            settings: Settings {
+                round: ROUND,
+                ..Settings::default()
+            },
+            keeps,
+        };
+        let node = Node::start(fabric.clone(), register, record, options).await;
+        let node = node.map_err(|error| format!("machine {}: {error}", machine.0))?;
+        let access = Access::new(node.engine().clone(), TransactionOptions::default());
+        Ok(Joined {
+            fabric,
+            node,
+            access,
+            may_renumber,
+            sparse: plan::sparse(&cluster, &sizes, has_data),
+            _tasks: tasks,
         })
     }
 

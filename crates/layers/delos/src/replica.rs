@@ -58,7 +58,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// # Errors
 /// Always. Nothing is half-made: the same may be started again.
 pub fn serve(config: Config) -> Boxed<'static, Result<Infallible, String>> {
-    Box::pin(async move { serve_with_page(config, None).await })
+    serve_with_page(config, None)
 }
 
 /// As [`serve`], and keeps a page of metrics up to date.
@@ -69,73 +69,72 @@ pub fn serve_with_page(
     config: Config,
     page: Option<Page>,
 ) -> Boxed<'static, Result<Infallible, String>> {
-    Box::pin(async move {
-        let directory = &config.directory;
-        let unusable = |error| {
-            format!(
-                "data directory {}: {} with --data-dir",
-                directory.display(),
-                why(&error)
-            )
-        };
-        let log_directory = directory.join(LOG);
-        let made = disk::create_dir_all(&log_directory).await;
-        made.map_err(unusable)?;
-        disk::sync_dir(directory).await.map_err(unusable)?;
-        for above in directory.ancestors().skip(1) {
-            let _ = disk::sync_dir(above).await; // one that this user may not read was there before
+    Box::pin(run(config, page))
+}
+
+async fn run(config: Config, page: Option<Page>) -> Result<Infallible, String> {
+    let directory = &config.directory;
+    let unusable = |error| {
+        format!(
+            "data directory {}: {} with --data-dir",
+            directory.display(),
+            why(&error)
+        )
+    };
+    let log_directory = directory.join(LOG);
+    let made = disk::create_dir_all(&log_directory).await;
+    made.map_err(unusable)?;
+    disk::sync_dir(directory).await.map_err(unusable)?;
+    for above in directory.ancestors().skip(1) {
+        let _ = disk::sync_dir(above).await; // one that this user may not read was there before
+    }
+    let _lock = disk::lock_dir(directory).await.map_err(unusable)?;
+    let identity = Identity::load(directory).await?;
+    match &identity {
+        Some(identity) => {
+            check(identity, &config)?;
+            config.open_as_asked(&identity.service);
         }
-        let _lock = disk::lock_dir(directory).await.map_err(unusable)?;
-        let identity = Identity::load(directory).await?;
-        match &identity {
-            Some(identity) => {
-                check(identity, &config)?;
-                config.open_as_asked(&identity.service);
-            }
-            None => {
-                restoring::clear_interrupted(directory).await?;
-                check_empty(directory).await?;
-            }
+        None => {
+            restoring::clear_interrupted(directory).await?;
+            check_empty(directory).await?;
         }
-        let listening =
-            Transport::listen_as(config.listen, config.public, config.credentials()).await;
-        let transport = listening.map_err(|error| {
-            format!(
-                "cannot listen at {}: {error}; choose another address",
-                config.listen
-            )
-        })?;
-        let starting = site::refuse_while_starting(&transport);
-        let log_server = LogServer::open(&transport, &log_directory).await;
-        drop(starting);
-        let log_server = log_server
-            .map_err(|error| format!("log server in {}: {error}", log_directory.display()))?;
-        let _sequencers = SequencerHost::new(&transport);
-        let _beacon = FailureBeacon::new(&transport, PROCESS);
-        if let Some(tell) = config.settings.get::<Tell>() {
-            let what = match &identity {
-                Some(identity) => {
-                    format!("it is replica {} of {}", identity.name, identity.service)
-                }
-                None => "it waits for a service: `plinth delos create', or `add-replica'".into(),
-            };
-            (tell.0)(&format!("listens at {}; {what}", config.listen));
-        }
-        let site = Site::new(config, transport, log_server.interface(), identity);
-        let _serving = site::serve(&site);
-        let living = async {
-            let identity = site.adopted().await;
-            live(&site, &identity).await
+    }
+    let listening = Transport::listen_as(config.listen, config.public, config.credentials()).await;
+    let transport = listening.map_err(|error| {
+        format!(
+            "cannot listen at {}: {error}; choose another address",
+            config.listen
+        )
+    })?;
+    let starting = site::refuse_while_starting(&transport);
+    let log_server = LogServer::open(&transport, &log_directory).await;
+    drop(starting);
+    let log_server = log_server
+        .map_err(|error| format!("log server in {}: {error}", log_directory.display()))?;
+    let _sequencers = SequencerHost::new(&transport);
+    let _beacon = FailureBeacon::new(&transport, PROCESS);
+    if let Some(tell) = config.settings.get::<Tell>() {
+        let what = match &identity {
+            Some(identity) => format!("it is replica {} of {}", identity.name, identity.service),
+            None => "it waits for a service: `plinth delos create', or `add-replica'".into(),
         };
-        let living = race(living, site.keep_page(page.as_ref()));
-        let ended = match race(living, log_server.failed()).await {
-            Either::Left(Either::Left(line)) => line,
-            Either::Left(Either::Right(never)) => match never {},
-            Either::Right(error) => format!("log server in {}: {error}", log_directory.display()),
-        };
-        site.give_up();
-        Err(ended)
-    })
+        (tell.0)(&format!("listens at {}; {what}", config.listen));
+    }
+    let site = Site::new(config, transport, log_server.interface(), identity);
+    let _serving = site::serve(&site);
+    let living = async {
+        let identity = site.adopted().await;
+        live(&site, &identity).await
+    };
+    let living = race(living, site.keep_page(page.as_ref()));
+    let ended = match race(living, log_server.failed()).await {
+        Either::Left(Either::Left(line)) => line,
+        Either::Left(Either::Right(never)) => match never {},
+        Either::Right(error) => format!("log server in {}: {error}", log_directory.display()),
+    };
+    site.give_up();
+    Err(ended)
 }
 
 /// Refuses a directory that has lost the file that says whose it is: its coordinator has promised something.

@@ -169,76 +169,78 @@ pub fn run_worker_on(
     directory: DataDirectory,
     config: WorkerConfig,
 ) -> Boxed<'static, Result<Infallible, String>> {
-    Box::pin(async move {
-        let directory = Rc::new(directory);
-        let address = transport.address().expect("a worker has an address");
-        trace!("WorkerStarted", "address" => address, "id" => directory.process);
+    Box::pin(host(transport, directory, config))
+}
 
-        let fatal: Watch<Option<String>> = Watch::new(None);
-        let disk = Rc::new(DiskWatch::new(&directory.path));
-        let watching = disk.clone();
-        let _watching =
-            plinth_runtime::spawn(
-                "watch the disk",
-                async move { match watching.watch().await {} },
-            );
-        let (_coordinator, lost) =
-            start_coordinator(&config, &transport, &directory, &fatal).await?;
-        let info: Watch<Option<ClusterInfo>> = Watch::new(None);
-        // One view for the whole process: the answer with the new addresses may be the last one of the former
-        // coordinators.
-        let coordinators = Coordinators::from(config.cluster.clone());
-        let hosting = Hosting::start(
-            &transport,
-            &coordinators,
-            directory.clone(),
-            config.cache_bytes,
-            disk,
-            info.clone(),
-            fatal.clone(),
-        )
-        .await?;
-        let _beacon = FailureBeacon::new(&transport, hosting.worker().id);
+async fn host(
+    transport: Transport,
+    directory: DataDirectory,
+    config: WorkerConfig,
+) -> Result<Infallible, String> {
+    let directory = Rc::new(directory);
+    let address = transport.address().expect("a worker has an address");
+    trace!("WorkerStarted", "address" => address, "id" => directory.process);
 
-        let _access = config.is_keyed.then(|| hosting.follow_access());
-        let me = Me {
-            locality: locality(&config, directory.process),
-            directory: directory.clone(),
-            lost,
-        };
-        let leader: Watch<Option<Candidate>> = Watch::new(None);
-        let _progress = tell_progress(&config, &transport, &coordinators, &leader);
-        let class = Watch::new(config.class);
-        let _election = run_for_controller(&class, &coordinators, &transport, address, &leader);
-        let registering =
-            keep_registered(&transport, &config, &me, leader, &hosting, &info, &fatal);
-        let _obeying = plinth_runtime::spawn(
-            "configured",
-            obey(info.clone(), class, config.class, directory.process),
+    let fatal: Watch<Option<String>> = Watch::new(None);
+    let disk = Rc::new(DiskWatch::new(&directory.path));
+    let watching = disk.clone();
+    let _watching =
+        plinth_runtime::spawn(
+            "watch the disk",
+            async move { match watching.watch().await {} },
         );
-        let _telling = plinth_runtime::spawn("denials", tell_denials(transport.clone()));
-        let _noting = plinth_runtime::spawn("epoch", note_epochs(info.clone(), directory.clone()));
-        let _file = config.cluster_file.clone().map(|path| {
-            let written = config.cluster.clone();
-            plinth_runtime::spawn("cluster file", async move {
-                coordinators.keep_file(&path, written).await
-            })
-        });
-        let measuring = plinth_runtime::race(hosting.measure(), async {
-            match &config.metrics {
-                Some(page) => metrics::collect(transport.clone(), &hosting, page).await,
-                None => std::future::pending().await,
-            }
-        });
-        let work = plinth_runtime::race(registering, measuring);
-        match plinth_runtime::race(fatal.wait_until(Option::is_some), work).await {
-            Either::Left(()) => Err(fatal.get().expect("waited for")),
-            Either::Right(Either::Left(never)) => match never {},
-            Either::Right(Either::Right(Either::Left(never) | Either::Right(never))) => {
-                match never {}
-            }
+    let (_coordinator, lost) = start_coordinator(&config, &transport, &directory, &fatal).await?;
+    let info: Watch<Option<ClusterInfo>> = Watch::new(None);
+    // One view for the whole process: the answer with the new addresses may be the last one of the former
+    // coordinators.
+    let coordinators = Coordinators::from(config.cluster.clone());
+    let hosting = Hosting::start(
+        &transport,
+        &coordinators,
+        directory.clone(),
+        config.cache_bytes,
+        disk,
+        info.clone(),
+        fatal.clone(),
+    )
+    .await?;
+    let _beacon = FailureBeacon::new(&transport, hosting.worker().id);
+
+    let _access = config.is_keyed.then(|| hosting.follow_access());
+    let me = Me {
+        locality: locality(&config, directory.process),
+        directory: directory.clone(),
+        lost,
+    };
+    let leader: Watch<Option<Candidate>> = Watch::new(None);
+    let _progress = tell_progress(&config, &transport, &coordinators, &leader);
+    let class = Watch::new(config.class);
+    let _election = run_for_controller(&class, &coordinators, &transport, address, &leader);
+    let registering = keep_registered(&transport, &config, &me, leader, &hosting, &info, &fatal);
+    let _obeying = plinth_runtime::spawn(
+        "configured",
+        obey(info.clone(), class, config.class, directory.process),
+    );
+    let _telling = plinth_runtime::spawn("denials", tell_denials(transport.clone()));
+    let _noting = plinth_runtime::spawn("epoch", note_epochs(info.clone(), directory.clone()));
+    let _file = config.cluster_file.clone().map(|path| {
+        let written = config.cluster.clone();
+        plinth_runtime::spawn("cluster file", async move {
+            coordinators.keep_file(&path, written).await
+        })
+    });
+    let measuring = plinth_runtime::race(hosting.measure(), async {
+        match &config.metrics {
+            Some(page) => metrics::collect(transport.clone(), &hosting, page).await,
+            None => std::future::pending().await,
         }
-    })
+    });
+    let work = plinth_runtime::race(registering, measuring);
+    match plinth_runtime::race(fatal.wait_until(Option::is_some), work).await {
+        Either::Left(()) => Err(fatal.get().expect("waited for")),
+        Either::Right(Either::Left(never)) => match never {},
+        Either::Right(Either::Right(Either::Left(never) | Either::Right(never))) => match never {},
+    }
 }
 
 fn tell_progress(

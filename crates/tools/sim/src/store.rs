@@ -5,7 +5,7 @@
 use crate::cluster::Shape;
 
 /// Crates of the store that declare requests or knobs.
-const CRATES: [&str; 11] = [
+const CRATES: [&str; 10] = [
     "plinth_client",
     "plinth_control",
     "plinth_coordination",
@@ -13,7 +13,6 @@ const CRATES: [&str; 11] = [
     "plinth_log",
     "plinth_protocol",
     "plinth_rpc",
-    "plinth_runtime",
     "plinth_server",
     "plinth_storage",
     "plinth_transaction",
