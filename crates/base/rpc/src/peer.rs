@@ -121,11 +121,11 @@ impl Peer {
     }
 
     /// Sends a request. The receiver gets the reply, or an error when no reply can come any more. A refused request is
-    /// not sent.
+    /// not sent. `encode` is a pointer, so that this function is compiled once and not for each kind of request.
     pub fn send(
         &self,
         token: u64,
-        encode: impl FnOnce(&mut Output),
+        encode: &dyn Fn(&mut Output),
     ) -> std::result::Result<(u64, OneshotReceiver<Result<Bytes>>), Refused> {
         let id = self.next_id.get();
         self.next_id.set(id + 1);

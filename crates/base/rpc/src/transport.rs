@@ -411,7 +411,7 @@ impl Transport {
 
     fn call_remote<R: Request>(&self, place: &Place, token: u64, request: R) -> Waiting<R> {
         let peer = self.inner.peer(place);
-        match peer.send(token, |out| request.put(out)) {
+        match peer.send(token, &|out| request.put(out)) {
             Ok((id, receiver)) => Waiting::Remote { peer, id, receiver },
             Err(Refused::Message(TooLarge { bytes })) => {
                 trace_warn!("RequestTooLarge", "request" => R::NAME, "bytes" => bytes);

@@ -17,5 +17,29 @@ pub mod table;
 pub mod target;
 pub mod workload;
 
-pub use run::{Measured, Plan, run};
+pub use run::{Measured, Plan};
 pub use workload::Workload;
+
+use plinth_client::connect;
+use plinth_coordination::ClusterFile;
+use plinth_foreign::Library;
+use plinth_runtime::Boxed;
+use std::path::PathBuf;
+
+/// Runs the plan with Plinth's own client. The error is one line.
+///
+/// This function and the next are what a caller uses: the load generator is compiled here, as a fast program, and not
+/// with the command line, which is compiled as a small one.
+pub fn run(plan: Plan, file: ClusterFile) -> Boxed<'static, Result<Measured, String>> {
+    Box::pin(run::run(plan, move || connect(file.clone())))
+}
+
+/// The same with a library that has opened the cluster of this file before.
+pub fn run_foreign(
+    plan: Plan,
+    library: Library,
+    file: PathBuf,
+) -> Boxed<'static, Result<Measured, String>> {
+    let open = move || library.open(&file).expect("it has been opened before");
+    Box::pin(run::run(plan, open))
+}

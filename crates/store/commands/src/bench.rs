@@ -204,9 +204,7 @@ fn plan(arguments: &Run, workload: Workload, server_pids: Vec<u32>) -> Plan {
 /// Runs the plan with Plinth's own client, or with the library that the user named.
 async fn run_plan(plan: Plan, arguments: &Run, connection: &Connection) -> Outcome<Measured> {
     let Some(path) = &arguments.library else {
-        let file = connection.coordinators.file();
-        let open = move || plinth_client::connect(file.clone());
-        return plinth_bench::run(plan, open).await;
+        return plinth_bench::run(plan, connection.coordinators.file()).await;
     };
     let library = Library::load(path, LIBRARY_API_VERSION, arguments.library_threads);
     let library = library
@@ -214,8 +212,7 @@ async fn run_plan(plan: Plan, arguments: &Run, connection: &Connection) -> Outco
     let file = connection.path.clone();
     let opened = library.open(&file);
     opened.map_err(|error| format!("{}: {error}", file.display()))?;
-    let open = move || library.open(&file).expect("it was opened a moment ago");
-    plinth_bench::run(plan, open).await
+    plinth_bench::run_foreign(plan, library, file).await
 }
 
 fn print_measured(measured: &Measured, calibration: &Calibration, json: bool) {

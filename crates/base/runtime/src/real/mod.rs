@@ -37,6 +37,13 @@ const POOL_THREAD_IDLE: std::time::Duration = std::time::Duration::from_millis(2
 
 /// Runs `future` to its end on this thread, with all tasks that it spawns. Tasks that are left then are dropped.
 pub fn block_on<F: Future>(future: F) -> F::Output {
+    let mut output = None;
+    run(std::pin::pin!(async { output = Some(future.await) }));
+    output.expect("the future has come to its end")
+}
+
+/// The loop, which is compiled once and not for each future.
+fn run(mut main: Pin<&mut dyn Future<Output = ()>>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(POOL_THREADS_MAX)
@@ -47,15 +54,13 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         .build()
         .expect("the operating system gives an event loop its file descriptors");
     let tasks = tokio::task::LocalSet::new();
-    let mut future = std::pin::pin!(future);
     let main =
-        std::future::poll_fn(|context| watchdog::watched("main", || future.as_mut().poll(context)));
-    let output = runtime.block_on(pulse::in_turns(tasks.run_until(main)));
+        std::future::poll_fn(|context| watchdog::watched("main", || main.as_mut().poll(context)));
+    runtime.block_on(pulse::in_turns(tasks.run_until(main)));
     // Dropped before the runtime, because the destructors of the remaining tasks may still use timers and sockets.
     let _entered = runtime.enter();
     drop(tasks);
     lane::finish();
-    output
 }
 
 /// Starts another worker: a thread with an event loop of its own. A panic in it aborts the process.

@@ -16,8 +16,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Longest time for a command, and for one that stays until it is ready.
-const LIMIT: Duration = Duration::from_secs(60);
+/// Longest time for a command, and for one that stays until it is ready. `plinth bench run` alone waits up to a minute
+/// for servers that are busy.
+const LIMIT: Duration = Duration::from_secs(120);
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Prepares the namespaces and becomes a shell. Its argument is the directory that all of it is in.
