@@ -368,6 +368,3 @@ async fn storm_over_orders(world: World, limits: &Limits) -> Result<Shown, Wrong
     (shown.committed, shown.judged) = (work.done.get(), work.audits.get());
     Ok(shown)
 }
-
-#[cfg(test)]
-mod tests;
