@@ -149,6 +149,11 @@ impl Mutator {
     }
 }
 
+/// Tests run at their full length, because `PLINTH_NIGHTLY` is set. Otherwise they are as long as pays in each change.
+pub fn is_nightly() -> bool {
+    std::env::var_os("PLINTH_NIGHTLY").is_some_and(|value| !value.is_empty())
+}
+
 /// Number of inputs that [`fuzz`] tries: `PLINTH_FUZZ_ITERATIONS`, or 200,000.
 pub fn iterations() -> u64 {
     std::env::var("PLINTH_FUZZ_ITERATIONS")

@@ -14,7 +14,7 @@ fn is_found(name: &str, first: u64) {
         &HuntOptions {
             planted_fault: Some(name.into()),
             check_determinism_every: 0,
-            ..HuntOptions::new(first..=first + FOUND_WITHIN, "farm")
+            ..HuntOptions::new(first..=first + FOUND_WITHIN - 1, "farm")
         },
         |_| (),
     );

@@ -1,14 +1,12 @@
 //! Some seeds of each workload, and the planted faults that they find.
 
+use plinth_core::testing::is_nightly;
 use plinth_farm_check::{Shown, Workload, run};
 use plinth_runtime::{fault, probe};
 
-/// All of it at night, when tests have their full length, and half of it otherwise.
+/// All of it when tests run at their full length, and half of it otherwise.
 fn share(all: u64) -> u64 {
-    match std::env::var_os("PLINTH_NIGHTLY") {
-        Some(_) => all,
-        None => all / 2,
-    }
+    if is_nightly() { all } else { all / 2 }
 }
 
 /// So much has happened in the share of the seeds that was run.

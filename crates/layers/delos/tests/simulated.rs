@@ -1,6 +1,7 @@
 //! Stacks in the simulator: replicas on the machines of a cluster, clients and an operator with every fault, and
 //! proofs that the oracles can fail.
 
+use plinth_core::testing::is_nightly;
 use plinth_delos as _;
 use plinth_runtime::{Duration, fault};
 use plinth_sim::{HuntOptions, HuntReport, Limits, hunt};
@@ -31,10 +32,9 @@ fn is_found(workload: &str, name: &str, first: u64) {
     fault::found(name);
 }
 
-/// With half of the seeds if not at night, when all suites have their full length.
+/// With half of the seeds unless tests run at their full length.
 fn keeps_every_promise(workload: &str, seeds: u64) {
-    let is_night = std::env::var_os("PLINTH_NIGHTLY").is_some();
-    let seeds = if is_night { seeds } else { seeds / 2 };
+    let seeds = if is_nightly() { seeds } else { seeds / 2 };
     let report = look(workload, 1..=seeds, None);
     if let Some(failed) = report.failure {
         panic!("{:?}\nagain with: {}", failed.result, failed.command());

@@ -1,6 +1,7 @@
 //! The keeper in the simulator: gateways on the machines of a cluster, clients with every fault, and proofs that the
 //! oracle can fail.
 
+use plinth_core::testing::is_nightly;
 use plinth_keeper as _;
 use plinth_runtime::{Duration, fault};
 use plinth_sim::{HuntOptions, HuntReport, Limits, hunt};
@@ -32,8 +33,7 @@ fn is_found(name: &str, first: u64) {
 
 #[test]
 fn sessions_reads_watches_and_ephemerals_are_what_clients_were_promised() {
-    let is_night = std::env::var_os("PLINTH_NIGHTLY").is_some();
-    let seeds = if is_night { 16 } else { 8 };
+    let seeds = if is_nightly() { 16 } else { 8 };
     let report = look(1..=seeds, None);
     if let Some(failed) = report.failure {
         panic!("{:?}\nagain with: {}", failed.result, failed.command());

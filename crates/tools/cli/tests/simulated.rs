@@ -9,6 +9,7 @@ use plinth_delos as _;
 use plinth_farm_check as _;
 use plinth_keeper as _;
 
+use plinth_core::testing::is_nightly;
 use plinth_runtime::{Duration, fault};
 use plinth_sim::scenario::{self, Service};
 use plinth_sim::{
@@ -30,7 +31,7 @@ fn every_scenario_keeps_every_promise() {
     for scenario in scenarios() {
         // Hunts look at other seeds with each commit.
         let runs = match scenario.first_shards {
-            0 if std::env::var_os("PLINTH_NIGHTLY").is_some() => 4,
+            0 if is_nightly() => 4,
             _ => 1,
         };
         let report = look(scenario.name, runs);

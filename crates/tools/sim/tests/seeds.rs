@@ -3,18 +3,8 @@
 
 use plinth_runtime::{Duration, fault};
 use plinth_sim::{
-    FailureKind, HuntOptions, HuntReport, Outcome, RunOptions, hunt, run, scenarios, shrink,
-    workloads,
+    FailureKind, HuntOptions, Outcome, RunOptions, hunt, run, scenarios, shrink, workloads,
 };
-
-fn look(scenario: &str, fault: &str, first: u64) -> HuntReport {
-    let options = HuntOptions {
-        budget: Some(Duration::from_secs(240)),
-        planted_fault: Some(fault.into()),
-        ..HuntOptions::new(first..=first + FOUND_WITHIN, scenario)
-    };
-    hunt(&options, |_| ())
-}
 
 /// A planted fault must be found within so many seeds.
 const FOUND_WITHIN: u64 = 300;
@@ -22,7 +12,12 @@ const FOUND_WITHIN: u64 = 300;
 /// Asserts that the fault is found. Each test names the scenario in which the fault shows soonest, and a seed that has
 /// shown it: the search begins there. It goes on from there when a change of the code has given the seeds new runs.
 fn is_found(name: &str, scenario: &str, first: u64) {
-    let report = look(scenario, name, first);
+    let options = HuntOptions {
+        budget: Some(Duration::from_secs(240)),
+        planted_fault: Some(name.into()),
+        ..HuntOptions::new(first..=first + FOUND_WITHIN - 1, scenario)
+    };
+    let report = hunt(&options, |_| ());
     let found = report
         .failure
         .unwrap_or_else(|| panic!("{name} went unnoticed in {} runs", report.runs));

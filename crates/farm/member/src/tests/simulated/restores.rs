@@ -3,13 +3,14 @@
 use super::disks::SHELL;
 use super::oracle::{self, World};
 use super::{Fleet, MACHINES, Shown, is_found_by, some_ms};
+use plinth_core::testing::is_nightly;
 use plinth_runtime::sim::{KillKind, SimConfig, Simulation, control};
 use plinth_runtime::{Duration, TaskGroup, random, sleep};
 use std::rc::Rc;
 
 /// A machine with a host of its own.
 const ALONE: u16 = 4;
-/// Seeds of the full length, at night. Otherwise a third of them are run.
+/// Seeds of the full length. Otherwise a third of them are run.
 const SEEDS: u64 = 60;
 
 fn late() -> KillKind {
@@ -126,11 +127,7 @@ fn run(seed: u64) -> Result<Shown, String> {
 #[test]
 fn a_cluster_is_restored_from_its_disks_and_nothing_that_was_reported_is_lost() {
     let (mut timestamps, mut configurations, mut restores, mut commits) = (0, 0, 0, 0);
-    let part = if std::env::var_os("PLINTH_NIGHTLY").is_some() {
-        1
-    } else {
-        3
-    };
+    let part = if is_nightly() { 1 } else { 3 };
     for seed in 0..SEEDS / part {
         let shown = run(seed).unwrap_or_else(|violation| panic!("{violation}"));
         timestamps += shown.timestamps;
