@@ -1,4 +1,4 @@
-//! Floor 0: the basic types of the database as pure data.
+//! The basic types of the database as pure data.
 //!
 //! Keys, ranges, selectors, versions, mutations, the effect of each atomic operation, packed mutation batches, the
 //! tuple encoding, error codes, identifiers. No I/O, no time, no randomness, no async.

@@ -1,4 +1,4 @@
-//! Floor 1: who is at the other end, and what they may do. Bytes in, bytes out.
+//! Who is at the other end, and what they may do. Bytes in, bytes out.
 //!
 //! - [`Identity`] and [`Audience`]: what a connection is to us, and what a request asks for.
 //! - [`keys`]: the secrets of a cluster, and the file that holds them.

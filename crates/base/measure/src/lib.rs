@@ -1,4 +1,4 @@
-//! Floor 2: what every benchmark measures with, and how its figures are shown. No system is known here.
+//! What every benchmark measures with, and how its figures are shown. No system is known here.
 //!
 //! - [`latency`]: histograms of latencies, and their quantiles.
 //! - [`server_cpu`]: CPU time and memory of the servers on this machine during a run, from the operating system.

@@ -1,4 +1,4 @@
-//! Floor 2: typed endpoints over one multiplexed connection a pair of workers.
+//! Typed endpoints over one multiplexed connection a pair of workers.
 //!
 //! A role registers handlers for its requests at a [`Transport`]; a caller holds an [`Interface`] and says
 //! `transport.call(&endpoint, request)`. Inside one worker the typed message itself is handed over and nothing

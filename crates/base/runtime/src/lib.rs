@@ -1,4 +1,4 @@
-//! Floor 1: the only access to the outside world.
+//! The only access to the outside world.
 //!
 //! Everything above this crate is single-threaded async code that reaches time, randomness, tasks, sockets and files
 //! only through the functions here. They have two backends:

@@ -1,4 +1,4 @@
-//! Floor 2: TLS for connections, from the certificates of a process. A connection is a layer of a stream
+//! TLS for connections, from the certificates of a process. A connection is a layer of a stream
 //! ([`plinth_runtime::net::Layer`]): bytes in, bytes out.
 //!
 //! - [`Settings`]: which files, and what is asked of others. FoundationDB's options have the same names.

@@ -1,4 +1,4 @@
-//! Floor 9: `plinth bench delos`: log-structured protocols on this machine. The figures of *Log-structured Protocols
+//! `plinth bench delos`: log-structured protocols on this machine. The figures of *Log-structured Protocols
 //! in Delos* (SOSP'21, §5), and what the project promises of its logs. Every figure is a ratio, or a comparison within
 //! one run.
 //!

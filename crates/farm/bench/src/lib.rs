@@ -1,4 +1,4 @@
-//! Floor 7: benchmarks of the in-memory engine, after *Fast General Distributed Transactions with Opacity using Global
+//! Benchmarks of the in-memory engine, after *Fast General Distributed Transactions with Opacity using Global
 //! Time* (FaRMv2, §5). "§" in this crate refers to that paper.
 //!
 //! ```text

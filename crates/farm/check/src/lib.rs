@@ -1,4 +1,4 @@
-//! Floor 8: the in-memory engine with what is built on it, checked in the simulator: structures, keys and values,
+//! The in-memory engine with what is built on it, checked in the simulator: structures, keys and values,
 //! TPC-C, and a graph on several machines. In one configuration nobody fails; in a storm machines are killed, paused
 //! and cut off, and configurations follow each other; in a durable one the power fails too, and the cluster comes back
 //! from its disks. A seed chooses everything. `plinth sim` runs it where this crate is linked (`simulated.rs`).

@@ -1,4 +1,4 @@
-//! Floor 5: what a machine of the in-memory engine has on disk, after *Fast General Distributed Transactions with
+//! What a machine of the in-memory engine has on disk, after *Fast General Distributed Transactions with
 //! Opacity using Global Time* (FaRMv2, §4.9). "§" in this crate refers to that paper.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! Floor 6: transactions of the in-memory engine, after *Fast General Distributed Transactions with Opacity using
+//! Transactions of the in-memory engine, after *Fast General Distributed Transactions with Opacity using
 //! Global Time* (FaRMv2, §4.2, 4.4 to 4.8). "§" in this crate refers to that paper, and
 //! `docs/decisions/0013-farm-on-fences.md` says where it goes its own way.
 //!

@@ -1,4 +1,4 @@
-//! Floor 3: the fabric of the in-memory engine: one-sided access to the memory of other machines, and messages, after
+//! The fabric of the in-memory engine: one-sided access to the memory of other machines, and messages, after
 //! *Fast General Distributed Transactions with Opacity using Global Time* (FaRMv2, §3.1 to 3.2). "§" in this crate
 //! refers to that paper.
 //!

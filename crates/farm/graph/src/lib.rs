@@ -1,4 +1,4 @@
-//! Floor 6: a property graph on the structures of the in-memory engine, after A1 (*Fast General Distributed
+//! A property graph on the structures of the in-memory engine, after A1 (*Fast General Distributed
 //! Transactions with Opacity using Global Time*, FaRMv2, §6). "§" in this crate refers to that paper.
 //!
 //! ```text

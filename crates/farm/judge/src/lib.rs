@@ -1,4 +1,4 @@
-//! Floor 2: judges recorded histories of transactions of the in-memory engine for opacity (FaRMv2, "§" in this crate).
+//! Judges recorded histories of transactions of the in-memory engine for opacity (FaRMv2, "§" in this crate).
 //! Opacity is strict serializability for transactions that abort, too: whatever a transaction reads is one moment of
 //! the database, and that moment is not before its begin.
 //!

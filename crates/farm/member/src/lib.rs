@@ -1,4 +1,4 @@
-//! Floor 5: membership of the in-memory engine (FaRMv2 §4.3, 5.5): what turns the plain state of `farm/time` into a
+//! Membership of the in-memory engine (FaRMv2 §4.3, 5.5): what turns the plain state of `farm/time` into a
 //! running member of a cluster on a fabric. "§" in this crate refers to *Fast General Distributed Transactions with
 //! Opacity using Global Time*.
 //!

@@ -1,4 +1,4 @@
-//! Floor 4: objects of the in-memory engine in the memory of one machine, after *Fast General Distributed Transactions
+//! Objects of the in-memory engine in the memory of one machine, after *Fast General Distributed Transactions
 //! with Opacity using Global Time* (FaRMv2, §3.1, 4.4, 4.5, 4.8). "§" in this crate refers to that paper, and
 //! `docs/decisions/0013-farm-on-fences.md` says where it goes its own way.
 //!

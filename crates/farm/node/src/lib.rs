@@ -1,4 +1,4 @@
-//! Floor 7: a machine of the in-memory engine: its membership and its engine, joined. Each configuration that the
+//! A machine of the in-memory engine: its membership and its engine, joined. Each configuration that the
 //! membership shows ends the engine's former one, and is recovered by it (docs/decisions/0013-farm-on-fences.md).
 //!
 //! ```text

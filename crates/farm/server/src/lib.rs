@@ -1,4 +1,4 @@
-//! Floor 8: the processes of the in-memory engine: what a machine is besides its memory, its membership and its
+//! The processes of the in-memory engine: what a machine is besides its memory, its membership and its
 //! transactions.
 //!
 //! ```text

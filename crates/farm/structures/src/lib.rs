@@ -1,4 +1,4 @@
-//! Floor 5: structures of objects for the in-memory engine, after *Fast General Distributed Transactions with Opacity
+//! Structures of objects for the in-memory engine, after *Fast General Distributed Transactions with Opacity
 //! using Global Time* (FaRMv2, §2 and 5.1). "§" in this crate refers to that paper.
 //!
 //! ```text

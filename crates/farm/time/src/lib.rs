@@ -1,4 +1,4 @@
-//! Floor 3: global time of the in-memory engine, after *Fast General Distributed Transactions with Opacity using
+//! Global time of the in-memory engine, after *Fast General Distributed Transactions with Opacity using
 //! Global Time* (FaRMv2, §4.1 to 4.3). "§" in this crate refers to that paper.
 //!
 //! One machine's clock is the time of the cluster. Every other machine knows an interval that holds it, from

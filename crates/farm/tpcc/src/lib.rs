@@ -1,4 +1,4 @@
-//! Floor 6: TPC-C on the structures of the in-memory engine: nine tables, five transactions, a loader, and the
+//! TPC-C on the structures of the in-memory engine: nine tables, five transactions, a loader, and the
 //! conditions that must hold (TPC Benchmark C, revision 5.11; "clause" refers to it).
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! Floor 4: what a caller may read and write, by its identity, by what is configured for clients, and by its token.
+//! What a caller may read and write, by its identity, by what is configured for clients, and by its token.
 //!
 //! ```text
 //! \xff/access/clients       all, reads or tokens: what a client may do without a token

@@ -1,4 +1,4 @@
-//! Floor 6: the load generator of the store, which measures speed the same way every time.
+//! The load generator of the store, which measures speed the same way every time.
 //!
 //! - [`table`]: the rows that the workloads read and write: one key per row number, random values.
 //! - [`workload`]: what one transaction of each workload does.

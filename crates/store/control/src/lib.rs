@@ -1,4 +1,4 @@
-//! Floor 6: the control plane (FDB §2.3.1, §2.3.4, §2.3.5, §2.4.4).
+//! The control plane (FDB §2.3.1, §2.3.4, §2.3.5, §2.4.4).
 //!
 //! - [`controller`]: the cluster controller, which knows the workers and keeps one epoch alive.
 //! - [`recovery`]: from the end of one epoch to the first commit of the next, as one linear story.

@@ -1,4 +1,4 @@
-//! Floor 4: what the cluster agrees on before it can agree on anything else (FDB §2.3.1, §2.3.4).
+//! What the cluster agrees on before it can agree on anything else (FDB §2.3.1, §2.3.4).
 //!
 //! - [`cluster_file`]: the file that names the coordinators; [`coordinators`]: where they are now.
 //! - [`key_file`] and [`certificates`]: what a process has to show to others.

@@ -1,4 +1,4 @@
-//! Floor 4: the log system (FDB §2.3.2, §2.4.3, §2.4.4).
+//! The log system (FDB §2.3.2, §2.4.3, §2.4.4).
 //!
 //! - [`disk_queue`]: an append-only file of checksummed blocks, one sync for all that has gathered.
 //! - [`log_server`]: the state machine: versions in a chain, seen by tag.

@@ -1,4 +1,4 @@
-//! Floor 3: the messages between roles. Requests and replies, one file for each role; no behaviour.
+//! The messages between roles. Requests and replies, one file for each role; no behaviour.
 
 pub mod control;
 pub mod coordination;

@@ -1,4 +1,4 @@
-//! Floor 7: the worker that hosts roles, and the cluster inside one process.
+//! The worker that hosts roles, and the cluster inside one process.
 //!
 //! - [`worker`]: one event loop with one address. Registers with the cluster controller, makes the roles it is asked
 //!   for, brings back from disk what it hosted before.

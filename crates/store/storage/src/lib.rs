@@ -1,4 +1,4 @@
-//! Floor 5: the storage server (FDB §2.3.2, §2.4.3).
+//! The storage server (FDB §2.3.2, §2.4.3).
 //!
 //! - [`versioned`]: what the server needs of the place where it keeps its rows; [`windowed`]: the one that it has.
 //! - [`window`]: every version of the last five seconds, over an engine with the older data. Pure.

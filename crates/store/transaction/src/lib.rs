@@ -1,4 +1,4 @@
-//! Floor 5: the transaction system (FDB §2.3.2, §2.4). Sequencer, GRV proxies, commit proxies, resolvers.
+//! The transaction system (FDB §2.3.2, §2.4). Sequencer, GRV proxies, commit proxies, resolvers.
 //!
 //! None of these roles keeps anything on disk. Each is a state machine in a thin shell. A `start` function starts the
 //! shell: it registers the role's endpoints and returns the future that runs the role.

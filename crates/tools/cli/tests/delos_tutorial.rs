@@ -1,7 +1,7 @@
 //! The program of Delos's tutorial is the example that is compiled. Its commands are run by `docs_examples.rs`.
 
 const PAGE: &str = include_str!("../../../../docs/delos-tutorial.md");
-const PROGRAM: &str = include_str!("../../../replicated/services/examples/flags.rs");
+const PROGRAM: &str = include_str!("../../../delos/services/examples/flags.rs");
 
 /// The blocks of the page, with their languages.
 fn blocks() -> Vec<(&'static str, &'static str)> {

@@ -1,8 +1,9 @@
-//! House rules that a machine can check: limits of length, crates that import only from lower floors (see
+//! House rules that a machine can check: limits of length, crates that import only from folders below (see
 //! ARCHITECTURE.md), no circles of imports, citations that lead somewhere, pages that say what they are about, roles
 //! that say what they promise.
 
 mod circles;
+mod folders;
 mod packages;
 mod roles;
 
@@ -12,50 +13,7 @@ const LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
 const COLUMNS_MAX: usize = 119;
 /// Written by a machine, as a test beside it proves. Its functions are as long as they come.
-const GENERATED: &str = "replicated/table/src/service.rs";
-const FLOORS: [&[&str]; 13] = [
-    &["core"],
-    &["identity", "runtime"],
-    &["measure", "rpc", "tls", "engine", "foreign", "farm-judge"],
-    &["protocol", "farm-fabric", "farm-time"],
-    &["access", "coordination", "log", "farm-memory"],
-    &[
-        "transaction",
-        "storage",
-        "client",
-        "farm-disk",
-        "farm-member",
-        "farm-structures",
-    ],
-    &[
-        "control",
-        "terminal",
-        "workload",
-        "bench",
-        "farm-engine",
-        "farm-graph",
-        "farm-tpcc",
-    ],
-    &["server", "farm-node", "farm-bench"], // and every layer
-    &[
-        "plinth",
-        "services",
-        "table",
-        "zelos",
-        "farm-check",
-        "farm-server",
-        "keeper-bench",
-        "sim",
-    ],
-    &["delos-bench", "capi", "stack", "migrate"],
-    &["commands", "farm-commands", "keeper-commands"],
-    &["delos-commands"],
-    &["cli"],
-];
-
-/// Floor of the applications on top of the store, in the folder `layers`. None imports another, the control plane or
-/// the server.
-const LAYERS: usize = 7;
+const GENERATED: &str = "delos/table/src/service.rs";
 
 /// Files that import each other in a circle, and may.
 const CIRCLES: [(&str, &[&str]); 3] = [
@@ -69,59 +27,6 @@ const CIRCLES: [(&str, &[&str]); 3] = [
         &["sim/disk", "sim/executor", "sim/machine", "sim/network"],
     ),
     ("sim", &["cluster", "protection"]),
-];
-
-/// The crates in each folder below `crates`, except `layers`.
-const FOLDERS: [(&str, &[&str]); 8] = [
-    (
-        "base",
-        &["core", "identity", "measure", "runtime", "rpc", "tls"],
-    ),
-    (
-        "store",
-        &[
-            "access",
-            "bench",
-            "commands",
-            "control",
-            "coordination",
-            "engine",
-            "log",
-            "protocol",
-            "server",
-            "storage",
-            "terminal",
-            "transaction",
-        ],
-    ),
-    (
-        "client",
-        &["capi", "client", "foreign", "plinth", "workload"],
-    ),
-    (
-        "farm",
-        &[
-            "bench",
-            "check",
-            "commands",
-            "disk",
-            "engine",
-            "fabric",
-            "graph",
-            "judge",
-            "member",
-            "memory",
-            "node",
-            "server",
-            "structures",
-            "time",
-            "tpcc",
-        ],
-    ),
-    ("keeper", &["bench", "commands"]),
-    ("delos", &["bench", "commands"]),
-    ("replicated", &["services", "table", "zelos"]),
-    ("tools", &["cli", "migrate", "sim", "stack"]),
 ];
 
 fn crates() -> PathBuf {
@@ -230,11 +135,10 @@ fn no_function_is_longer_than_a_screen() {
 
 #[test]
 fn files_do_not_import_each_other_in_circles() {
-    let folders = FOLDERS.iter().map(|(folder, _)| *folder).chain(["layers"]);
     let mut known = CIRCLES.to_vec();
-    for folder in folders {
-        for name in folders_in(&crates().join(folder)) {
-            for circle in circles::of_crate(&crates().join(folder).join(&name)) {
+    for folder in folders_in(&crates()) {
+        for name in folders_in(&crates().join(&folder)) {
+            for circle in circles::of_crate(&crates().join(&folder).join(&name)) {
                 let place = known
                     .iter()
                     .position(|(of, files)| *of == name && circle == *files);
@@ -318,72 +222,7 @@ fn a_page_begins_with_its_title_and_says_what_it_is_about() {
 }
 
 #[test]
-fn a_crate_lies_in_the_folder_of_its_kind() {
-    let mut folders: Vec<&str> = FOLDERS.iter().map(|(folder, _)| *folder).collect();
-    folders.push("layers");
-    folders.sort_unstable();
-    assert_eq!(folders_in(&crates()), folders);
-    for (folder, names) in FOLDERS {
-        let mut names = names.to_vec();
-        names.sort_unstable();
-        assert_eq!(folders_in(&crates().join(folder)), names, "{folder}");
-    }
-}
-
-#[test]
 fn the_crate_for_applications_and_those_below_it_can_be_published() {
     let missing = packages::missing(&crates().join(".."));
     assert!(missing.is_empty(), "manifests lack these: {missing:#?}");
-}
-
-#[test]
-fn a_crate_imports_only_crates_on_lower_floors() {
-    let floor_of = |name: &str| FLOORS.iter().position(|floor| floor.contains(&name));
-    // In the folder of a system, the rooms have the names of its parts, which are common words.
-    let full_name = |folder: &str, name: &str| match folder {
-        "farm" | "keeper" | "delos" => format!("{folder}-{name}"),
-        _ => name.to_owned(),
-    };
-    let of_folder = |(folder, names): (&'static str, &[&'static str])| {
-        names
-            .iter()
-            .map(|name| (crates().join(folder).join(name), full_name(folder, name)))
-            .collect::<Vec<_>>()
-    };
-    let layers = folders_in(&crates().join("layers")).into_iter();
-    let layers = layers.map(|name| (crates().join("layers").join(&name), name, LAYERS));
-    let others = FOLDERS.into_iter().flat_map(of_folder).map(|(path, name)| {
-        let own = floor_of(&name).unwrap_or_else(|| panic!("{name} is on no floor"));
-        (path, name, own)
-    });
-    let is_layer = |name: &str| crates().join("layers").join(name).exists();
-    for (path, name, own) in others.chain(layers) {
-        let manifest = std::fs::read_to_string(path.join("Cargo.toml")).expect("a manifest");
-        // Dependencies of tests are exempt.
-        let imports = manifest
-            .split("[dev-dependencies]")
-            .next()
-            .expect("a first part");
-        for line in imports.lines() {
-            let Some(import) = line.strip_prefix("plinth-") else {
-                continue;
-            };
-            let import = import.split(['.', ' ']).next().expect("a name");
-            let floor = match is_layer(import) {
-                true => LAYERS,
-                false => floor_of(import).unwrap_or_else(|| panic!("{import} is on no floor")),
-            };
-            let is_plane = is_layer(&name) && import == "control";
-            // Commands are for the binary. What operators choose for ZooKeeper's clients, they choose for Zelos, too.
-            let is_zelos = name == "delos-commands" && import == "keeper-commands";
-            let is_for_the_binary = import.ends_with("commands") && name != "cli" && !is_zelos;
-            // The simulator knows no service by name.
-            let is_guest = name == "sim" && (is_layer(import) || import.starts_with("farm"));
-            let allowed = floor < own && !is_plane && !is_for_the_binary && !is_guest;
-            assert!(
-                allowed,
-                "{name} on floor {own} imports {import} on floor {floor}"
-            );
-        }
-    }
 }

@@ -36,7 +36,7 @@ pub fn source(path: &str) -> PathBuf {
 }
 
 fn headers() -> PathBuf {
-    source("../../../../client/capi/include")
+    source("../../../../bindings/capi/include")
 }
 
 /// A command that builds or runs with this project's library and headers.

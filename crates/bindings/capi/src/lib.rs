@@ -1,4 +1,4 @@
-//! Floor 8: FoundationDB's C API (versions 510 to 800) over the Plinth client, as `libfdb_c.so`.
+//! FoundationDB's C API (versions 510 to 800) over the Plinth client, as `libfdb_c.so`.
 //!
 //! Applications call from any of their threads. The client runs on event loops of its own, which the application
 //! starts with `fdb_run_network`. So every call posts its work to a loop, and a call with a result returns a future.

@@ -1,4 +1,4 @@
-//! Floor 8: the client that applications use, in any async runtime.
+//! The client that applications use, in any async runtime.
 #![doc = include_str!("../README.md")]
 #![deny(missing_docs)]
 

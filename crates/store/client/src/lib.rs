@@ -1,4 +1,4 @@
-//! Floor 5: the client that an application uses.
+//! The client that an application uses.
 //!
 //! A [`Database`] gives [`Transaction`]s; a transaction reads one snapshot, keeps its writes to itself, sees
 //! them in its own reads, and commits everything at once (FDB §2.4.1). The transaction is pure bookkeeping

@@ -1,4 +1,4 @@
-//! Floor 8: whole clusters under simulation, with faults and oracles (FDB §4).
+//! Whole clusters under simulation, with faults and oracles (FDB §4).
 //!
 //! One run is one seed. The seed decides the shape of a cluster, its knobs, its faults and its workloads. Faults and
 //! workloads run for a while (the *safety* phase). Then everything is healed and the cluster must serve again within
