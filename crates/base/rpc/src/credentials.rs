@@ -9,7 +9,7 @@ use plinth_identity::greeting::{
 use plinth_identity::keys::Keyring;
 use plinth_identity::{Identity, Side, Verdict};
 use plinth_runtime::net::Layer;
-use plinth_runtime::{Task, planted, random};
+use plinth_runtime::{Task, planted, secret};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -202,7 +202,7 @@ fn nonce() -> Nonce {
         "rpc_nonce_is_used_twice",
         "all greetings have the same nonce"
     ) {
-        random::fill_secret(&mut nonce);
+        secret::fill(&mut nonce);
     }
     nonce
 }

@@ -8,9 +8,11 @@
 //! Every operation is timed, and every failure recorded, in the [`Health`] of its directory.
 
 mod health;
+pub(crate) mod kinds;
 mod synced;
 
 pub use health::{Health, Trouble};
+pub use kinds::{OpenOptions, Space};
 pub use synced::Synced;
 
 use crate::real::lane::Lane;
@@ -21,24 +23,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-
-/// How to open a file. All false: an existing file, for reading and writing.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct OpenOptions {
-    /// Creates the file if it does not exist.
-    pub create: bool,
-    /// Empties the file.
-    pub truncate: bool,
-    /// Creates the file, and fails if it exists.
-    pub create_new: bool,
-    /// Opens the file for reading only. This works for files without write permission as well.
-    pub read_only: bool,
-    /// Waits until no other exclusive handle is open. An abandoned handle, or a call that has not returned, may still
-    /// write; it must not write into a file that has another owner by then.
-    pub exclusive: bool,
-    /// Only the owner may read and write the file, if this makes it.
-    pub private: bool,
-}
 
 /// Longest wait for an exclusive file.
 const HELD_LIMIT: Duration = Duration::from_secs(20);
@@ -89,7 +73,7 @@ macro_rules! on_disk {
 
 /// The health of every directory in which this process has used a file.
 #[derive(Default)]
-pub(crate) struct Healths(RefCell<BTreeMap<PathBuf, Health>>);
+struct Healths(RefCell<BTreeMap<PathBuf, Health>>);
 
 impl Healths {
     fn of(&self, directory: &Path) -> Health {
@@ -111,7 +95,7 @@ thread_local! {
 /// The health of the disk under `directory`, as observed by this process.
 pub fn health(directory: &Path) -> Health {
     match sim::current() {
-        Some(world) => world.healths().of(directory),
+        Some(world) => world.local::<Healths>().of(directory),
         None => HEALTHS.with(|healths| healths.of(directory)),
     }
 }
@@ -355,14 +339,6 @@ pub fn mode(path: &Path) -> Boxed<'_, io::Result<u32>> {
 /// The names in a directory, sorted.
 pub fn list_dir(dir: &Path) -> Boxed<'_, io::Result<Vec<String>>> {
     Box::pin(async move { on_disk!(in dir, "look at a directory", disk => disk.list_dir(dir)) })
-}
-
-/// Size and free space, in bytes, of the disk that holds a directory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Space {
-    pub total: u64,
-    /// Bytes available to this process.
-    pub free: u64,
 }
 
 pub fn space(dir: &Path) -> Boxed<'_, io::Result<Space>> {

@@ -14,6 +14,7 @@
 //! What may never happen: under simulation, a result that depends on the machine on which the simulator runs.
 
 pub mod buggify;
+mod combine;
 pub mod disk;
 pub mod fault;
 pub mod gauge;
@@ -26,6 +27,7 @@ mod pace;
 pub mod probe;
 pub mod random;
 pub mod real;
+pub mod secret;
 pub mod serve;
 pub mod sim;
 pub mod standing;
@@ -36,10 +38,14 @@ mod time;
 pub mod trace;
 
 pub use pace::Pace;
-pub use task::{Boxed, Either, Task, TaskGroup, join_all, offload, race, spawn, yield_now};
+pub use combine::{Boxed, Either, join_all, race, yield_now};
+pub use std::time::Duration;
+pub use task::cell::Task;
+pub use task::{TaskGroup, offload, spawn};
+pub use time::instant::{HOST_CLOCK_ERROR_NS, Instant};
 pub use time::{
-    Duration, HOST_CLOCK_ERROR_NS, Instant, Sleep, beat_after, give_processor, host_clock_origin,
-    now, second_clock, sleep, sleep_until, spin, timeout, unix_time_ms,
+    Sleep, beat_after, give_processor, host_clock_origin, now, second_clock, sleep, sleep_until,
+    spin, timeout, unix_time_ms,
 };
 
 /// What the macros need from this crate's dependencies; not for direct use.

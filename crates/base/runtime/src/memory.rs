@@ -13,10 +13,12 @@
 //! the disk.
 
 mod bell;
+pub(crate) mod kinds;
 
 pub use bell::{Bell, Rope};
 
 use crate::{Duration, random, real, sim, sleep};
+use kinds::plain;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -47,10 +49,6 @@ pub struct Owned {
 enum Lock {
     Real { _file: real::memory::Lock },
     Sim { _owner: Arc<()> },
-}
-
-pub(crate) fn plain(words: usize) -> Arc<[AtomicU64]> {
-    (0..words).map(|_| AtomicU64::new(0)).collect()
 }
 
 impl Mapping {
@@ -189,36 +187,6 @@ pub async fn kill_owner(path: &Path) -> io::Result<bool> {
         Some(world) => world.kill_memory_owner(path),
         None => real::memory::kill_owner(path).await,
     }
-}
-
-pub(crate) fn wrong_size(path: &Path, found: u64, wanted: usize) -> io::Error {
-    let text = format!(
-        "{} has {found} bytes where {} are wanted: remove it, or ask for the size that it has",
-        path.display(),
-        wanted as u64 * 8
-    );
-    io::Error::new(io::ErrorKind::InvalidData, text)
-}
-
-/// `bytes` are wanted, and `free` are left.
-pub(crate) fn no_room(path: &Path, bytes: u64, free: u64) -> io::Error {
-    let text = format!(
-        "{}: no room for a memory of {bytes} bytes, {} too few are free there: make room, enlarge the file system, \
-         or ask for a smaller memory",
-        path.display(),
-        bytes.saturating_sub(free).max(1)
-    );
-    io::Error::new(io::ErrorKind::StorageFull, text)
-}
-
-pub(crate) fn own_process(path: &Path) -> io::Error {
-    let text = format!("this process owns the memory {} itself", path.display());
-    io::Error::new(io::ErrorKind::InvalidInput, text)
-}
-
-pub(crate) fn owned_already(path: &Path) -> io::Error {
-    let text = format!("another process owns the memory {}", path.display());
-    io::Error::new(io::ErrorKind::WouldBlock, text)
 }
 
 #[cfg(test)]

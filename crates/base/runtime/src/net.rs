@@ -7,6 +7,7 @@ mod layer;
 #[cfg(test)]
 mod tests;
 
+pub use crate::real::net::READ_ROOM_BYTES;
 pub use layer::{Layer, layered};
 
 use crate::{Boxed, Duration, real, sim};
@@ -14,9 +15,6 @@ use bytes::{Bytes, BytesMut};
 use layer::{ReadLayer, WriteLayer};
 use std::io;
 use std::net::SocketAddr;
-
-/// A read makes more room in its buffer if there is less than this: for fewer bytes the system call costs too much.
-pub const READ_ROOM_BYTES: usize = 4 << 10;
 
 enum AnyListener {
     Real(real::net::Listener),

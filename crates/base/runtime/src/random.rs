@@ -1,6 +1,8 @@
 //! Randomness. Each thread has one generator. The operating system seeds it on a real worker; the run's seed does
 //! while a simulation is entered. Fast and well spread, but not for secrets.
 
+pub(crate) mod entropy;
+
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -54,7 +56,7 @@ impl Generator {
 }
 
 thread_local! {
-    static GENERATOR: RefCell<Generator> = RefCell::new(Generator::new(crate::real::entropy()));
+    static GENERATOR: RefCell<Generator> = RefCell::new(Generator::new(entropy::seed()));
 }
 
 /// Replaces this thread's generator and returns the old one: for entering and leaving a simulation.
@@ -106,14 +108,6 @@ pub fn fill(bytes: &mut [u8]) {
     for chunk in bytes.chunks_mut(8) {
         let word = u64().to_le_bytes();
         chunk.copy_from_slice(&word[..chunk.len()]);
-    }
-}
-
-/// Bytes that nobody can guess: of the operating system on a real worker, and of the run's seed in a simulation.
-pub fn fill_secret(bytes: &mut [u8]) {
-    match crate::is_simulated() {
-        true => fill(bytes),
-        false => crate::real::fill_secret(bytes),
     }
 }
 

@@ -1,58 +1,16 @@
 //! Time of this machine's monotonic clock. Simulated machines' clocks drift apart, as real ones do.
 
-use crate::{Either, race, real, sim, yield_now};
+pub mod instant;
+
+use crate::{Duration, Either, race, real, sim, yield_now};
+use instant::{HOST_CLOCK_ERROR_NS, Instant};
 use std::future::Future;
-use std::ops::{Add, AddAssign, Sub};
 use std::pin::Pin;
 use std::task::{Context, Poll};
-
-pub use std::time::Duration;
-
-/// Nanoseconds of this machine's clock since an arbitrary origin. Has no meaning on another machine.
-#[derive(Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
-pub struct Instant(pub u64);
 
 impl Instant {
     pub fn elapsed(self) -> Duration {
         now() - self
-    }
-
-    /// Zero if `earlier` is later.
-    pub fn saturating_since(self, earlier: Instant) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
-    }
-}
-
-impl Add<Duration> for Instant {
-    type Output = Instant;
-    fn add(self, d: Duration) -> Instant {
-        Instant(
-            self.0
-                .saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
-        )
-    }
-}
-
-impl AddAssign<Duration> for Instant {
-    fn add_assign(&mut self, d: Duration) {
-        *self = *self + d;
-    }
-}
-
-impl Sub<Instant> for Instant {
-    type Output = Duration;
-    fn sub(self, earlier: Instant) -> Duration {
-        self.saturating_since(earlier)
-    }
-}
-
-impl Sub<Duration> for Instant {
-    type Output = Instant;
-    fn sub(self, d: Duration) -> Instant {
-        Instant(
-            self.0
-                .saturating_sub(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
-        )
     }
 }
 
@@ -62,9 +20,6 @@ pub fn now() -> Instant {
         None => real::now(),
     }
 }
-
-/// How far [`host_clock_origin`] is off at most.
-pub const HOST_CLOCK_ERROR_NS: u64 = 100;
 
 /// What the monotonic clock of the host showed when [`now`] was 0, in nanoseconds. All processes of a host have that
 /// clock, so `now().0 + host_clock_origin()` is the same number for all of them at any moment, to within

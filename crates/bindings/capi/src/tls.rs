@@ -91,7 +91,7 @@ pub fn read(cluster: &ClusterFile, path: Option<&Path>) -> Result<Option<Arc<Tls
         false => settings.read_by(read_with_mode).map(Some),
     };
     let place = path.unwrap_or(Path::new("(a connection string)"));
-    let read = material.and_then(|material| Tls::of(settings, material, cluster, place));
+    let read = material.and_then(|material| Tls::of(settings, material, cluster.is_tls, place));
     read.map_err(|line| {
         tell(line);
         Error::tls_error

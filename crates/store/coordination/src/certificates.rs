@@ -1,6 +1,5 @@
 //! The certificates of a process, which protect its connections beside the keys of [`key_file`](crate::key_file).
 
-use crate::ClusterFile;
 use plinth_rpc::Credentials;
 use plinth_runtime::Boxed;
 use plinth_tls::{Certificates, Material, Policy, Settings};
@@ -44,12 +43,8 @@ fn nothing_else(settings: &Settings) -> Result<(), String> {
 }
 
 /// Refuses a cluster file that asks for TLS if there is no certificate.
-fn enough(
-    own: Option<Arc<Tls>>,
-    cluster: &ClusterFile,
-    path: &Path,
-) -> Result<Option<Arc<Tls>>, String> {
-    match cluster.is_tls && own.is_none() {
+fn enough(own: Option<Arc<Tls>>, asks: bool, path: &Path) -> Result<Option<Arc<Tls>>, String> {
+    match asks && own.is_none() {
         true => Err(missing(&format!("cluster file {}", path.display()))),
         false => Ok(own),
     }
@@ -69,27 +64,27 @@ impl Tls {
         })
     }
 
-    /// The same for a process of this cluster file.
-    pub fn load<'a>(
+    /// The same for a process of the cluster file at `path`, which `asks` for TLS or does not.
+    pub fn load(
         settings: Settings,
-        cluster: &'a ClusterFile,
-        path: &'a Path,
-    ) -> Boxed<'a, Result<Option<Arc<Tls>>, String>> {
-        Box::pin(async move { enough(Tls::read(settings).await?, cluster, path) })
+        asks: bool,
+        path: &Path,
+    ) -> Boxed<'_, Result<Option<Arc<Tls>>, String>> {
+        Box::pin(async move { enough(Tls::read(settings).await?, asks, path) })
     }
 
     /// The same for who has read already: `material` is what `settings` say, if they say something.
     pub fn of(
         settings: Settings,
         material: Option<Material>,
-        cluster: &ClusterFile,
+        asks: bool,
         path: &Path,
     ) -> Result<Option<Arc<Tls>>, String> {
         if material.is_none() {
             nothing_else(&settings)?;
         }
         let own = material.map(|material| Tls::new(settings, material));
-        enough(own.transpose()?, cluster, path)
+        enough(own.transpose()?, asks, path)
     }
 
     fn new(settings: Settings, material: Material) -> Result<Arc<Tls>, String> {

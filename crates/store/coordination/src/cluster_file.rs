@@ -166,7 +166,7 @@ impl ClusterFile {
     pub fn load_with(path: &Path, settings: Settings) -> Boxed<'_, Result<Self, ClusterFileError>> {
         Box::pin(async move {
             let mut file = Self::load_with_keys(path).await?;
-            let certificates = Tls::load(settings, &file, path).await;
+            let certificates = Tls::load(settings, file.is_tls, path).await;
             file.certificates = certificates.map_err(ClusterFileError)?;
             Ok(file)
         })

@@ -1,7 +1,7 @@
 //! The simulated cluster: its shape, its machines, and the workers on them.
 
 use crate::last_moment::LastMoments;
-use crate::protection::Lost;
+use crate::missing::Lost;
 use crate::scenario::Scenario;
 use plinth_client::Database;
 use plinth_coordination::{ClusterFile, Coordinators, election, key_file};

@@ -31,6 +31,7 @@ mod idle;
 mod last_moment;
 mod lies;
 mod loss;
+mod missing;
 mod names;
 mod phases;
 mod protection;

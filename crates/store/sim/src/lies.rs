@@ -12,7 +12,8 @@
 //!   single write; other writes may land in it.
 
 use crate::cluster::{self, Shape};
-use crate::protection::{self, machine_at};
+use crate::missing::machine_at;
+use crate::protection;
 use plinth_client::Database;
 use plinth_core::Epoch;
 use plinth_protocol::control::ClusterInfo;

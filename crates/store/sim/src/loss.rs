@@ -2,6 +2,7 @@
 //! good. From then on a read of the shard must get no answer, and the cluster must not report itself as healthy.
 
 use crate::cluster::Shape;
+use crate::missing::machine_at;
 use crate::protection;
 use crate::workloads::until_done;
 use crate::{Failure, FailureKind};
@@ -79,7 +80,7 @@ async fn replicas_of_a_shard(
     let looked = protection::look(shape, &transport, database);
     let (_, shards) = plinth_runtime::timeout(Duration::from_secs(20), looked).await??;
     let (holders, stands) = &shards[below(shards.len() as u64) as usize];
-    let machines = holders.iter().map(protection::machine_at).collect();
+    let machines = holders.iter().map(machine_at).collect();
     stands.then_some(machines)
 }
 

@@ -8,6 +8,7 @@
 //! - every log set of every generation that is still needed has a member left.
 
 use crate::cluster::{self, Shape};
+use crate::missing::{Lost, Missing, machine_at};
 use plinth_client::Database;
 use plinth_control::movement;
 use plinth_core::{Result, Uid};
@@ -15,32 +16,13 @@ use plinth_protocol::control::ClusterInfo;
 use plinth_rpc::Transport;
 use plinth_runtime::Duration;
 use plinth_runtime::sim::MachineId;
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
-use std::rc::Rc;
+use std::net::SocketAddr;
 
 /// Limit of the look at the cluster. A cluster that does not answer in time may not lose anything.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// Machines and processes that can hold no data any more.
-#[derive(Clone, Debug, Default)]
-pub struct Lost(Rc<RefCell<Missing>>);
-
-#[derive(Clone, Debug, Default)]
-struct Missing {
-    /// Lost for good, with their disks.
-    machines: BTreeSet<MachineId>,
-    stateless: BTreeSet<SocketAddr>,
-    /// Processes that have lost their coordinator registers. They may serve as coordinators again, but need not.
-    forgetful: BTreeSet<SocketAddr>,
-}
-
 impl Missing {
-    fn is_no_coordinator(&self, address: &SocketAddr) -> bool {
-        self.forgetful.contains(address) || self.machines.contains(&machine_at(address))
-    }
-
     fn leaves_enough(&self, shape: &Shape) -> bool {
         let holds = |machine: usize, process: usize| {
             let address = Shape::address(machine, process);
@@ -54,18 +36,6 @@ impl Missing {
 }
 
 impl Lost {
-    pub fn add(&self, machine: MachineId) {
-        self.0.borrow_mut().machines.insert(machine);
-    }
-    pub fn has(&self, machine: MachineId) -> bool {
-        self.0.borrow().machines.contains(&machine)
-    }
-    fn with(&self, machine: MachineId) -> Missing {
-        let mut missing = self.0.borrow().clone();
-        missing.machines.insert(machine);
-        missing
-    }
-
     /// Records that a process is to lose its coordinator registers. Returns false, and records nothing, if a set of
     /// coordinators could not do without it.
     pub fn may_forget(&self, shape: &Shape, process: SocketAddr) -> bool {
@@ -79,13 +49,6 @@ impl Lost {
         may
     }
 
-    /// True if these coordinators have a majority that has lost nothing. Every requested set must have one.
-    pub fn can_coordinate(&self, set: &[SocketAddr]) -> bool {
-        let missing = self.0.borrow();
-        let left = set.iter().filter(|a| !missing.is_no_coordinator(a)).count();
-        2 * left > set.len()
-    }
-
     /// Records that a process is to be `stateless`. Returns false, and records nothing, if the cluster could not do
     /// without its disk.
     pub fn may_be_stateless(&self, shape: &Shape, process: SocketAddr) -> bool {
@@ -96,9 +59,6 @@ impl Lost {
             self.0.replace(missing);
         }
         may
-    }
-    pub fn holds_data_again(&self, process: SocketAddr) {
-        self.0.borrow_mut().stateless.remove(&process);
     }
 }
 
@@ -163,17 +123,6 @@ pub async fn look(
     let shards = shards.await.ok()?;
     // Read after the shards: of two log systems the later one is the stricter.
     Some((cluster::info(shape, transport).await?, shards))
-}
-
-/// The machine at an address. The tester's machine has number 0.
-pub fn machine_at(address: &SocketAddr) -> MachineId {
-    match address.ip() {
-        IpAddr::V4(ip) => {
-            let [_, _, high, low] = ip.octets();
-            MachineId(u32::from(u16::from_be_bytes([high, low])))
-        }
-        IpAddr::V6(_) => MachineId::TESTER,
-    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::Outcome;
 use plinth_coordination::key_file;
 use plinth_identity::Identity;
 use plinth_identity::keys::KeyFile;
-use plinth_runtime::random;
+use plinth_runtime::{random, secret};
 use std::fs::{OpenOptions, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -18,7 +18,7 @@ const MODE: u32 = 0o600;
 /// For a new key.
 pub fn secret() -> [u8; SECRET_BYTES] {
     let mut secret = [0; SECRET_BYTES];
-    random::fill_secret(&mut secret);
+    secret::fill(&mut secret);
     secret
 }
 

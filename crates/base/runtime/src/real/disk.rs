@@ -1,7 +1,7 @@
 //! Files. Calls that may block run on the pool; a read of cached pages is answered in place.
 
 use super::offload;
-use crate::disk::{OpenOptions, Space};
+use crate::disk::kinds::{OpenOptions, Space};
 use bytes::Bytes;
 use rustix::fs::FlockOperation;
 use rustix::io::{Errno, ReadWriteFlags};

@@ -1,7 +1,7 @@
 //! What Linux says about this process and its machine.
 
 use super::{net, offload};
-use crate::machine::{DiskUsage, Usage};
+use crate::machine::usage::{DiskUsage, Usage};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Files that are mapped. The only unsafe code of the runtime.
 
 use super::offload;
-use crate::memory::{no_room, own_process, owned_already, wrong_size};
+use crate::memory::kinds::{no_room, own_process, owned_already, wrong_size};
 use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};

@@ -15,7 +15,8 @@ mod remote;
 pub(crate) mod watchdog;
 
 use crate::Instant;
-use crate::task::Runnable;
+use crate::task::cell::Runnable;
+use crate::trace::lines::{Severity, send};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -211,19 +212,9 @@ pub(crate) fn sleep_until(deadline: Instant) -> Sleep {
     tokio::time::sleep_until((origin() + std::time::Duration::from_nanos(nanoseconds)).into())
 }
 
-/// A seed from the operating system.
-pub(crate) fn entropy() -> u64 {
-    let mut seed = [0; 8];
-    fill_secret(&mut seed);
-    u64::from_le_bytes(seed)
-}
-
-/// Random bytes of the operating system.
-pub(crate) fn fill_secret(bytes: &mut [u8]) {
-    use std::io::Read;
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(bytes))
-        .expect("/dev/urandom can be read");
+/// As `trace_warn!`, which stands above both backends.
+fn warn(name: &str, fields: &[(&str, &dyn std::fmt::Display)]) {
+    send(unix_time_ms(), Severity::Warn, name, fields);
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! TCP. A write is tried at once and waits only when the socket's buffer is full.
 
 use super::pulse::Pulse;
-use crate::machine::Connections;
-use crate::net::READ_ROOM_BYTES;
+use crate::machine::usage::Connections;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use std::io;
 use std::net::SocketAddr;
@@ -17,6 +16,8 @@ use tokio::net::{TcpListener, TcpStream};
 const READ_BYTES_MAX: usize = 256 << 10;
 /// Room reserved for a read when little is left: the most bytes that one read appends to a fresh buffer.
 const READ_BYTES: usize = 64 << 10;
+/// A read makes more room in its buffer if there is less than this: for fewer bytes the system call costs too much.
+pub const READ_ROOM_BYTES: usize = 4 << 10;
 
 pub(crate) struct Listener {
     tcp: TcpListener,

@@ -11,7 +11,7 @@
 //! datagrams do not get through, a busy loop and a dead process look alike: both are silent.
 
 use super::watchdog::clock;
-use crate::{random, trace_warn};
+use crate::random;
 use std::cell::OnceCell;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -122,7 +122,7 @@ impl Pulse {
         let at_public = at_public.and_then(|address| Self::try_start(address).ok());
         let started = at_public.map_or_else(|| Self::try_start(address), Ok);
         if let Err(error) = &started {
-            trace_warn!("PulseUnavailable", "address" => address, "error" => error);
+            super::warn("PulseUnavailable", &[("address", &address), ("error", error)]);
         }
         started.ok()
     }

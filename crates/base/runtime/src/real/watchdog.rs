@@ -6,7 +6,6 @@
 //! and how much of that time it ran: on a machine with fewer processors than work, a task may take long without having
 //! run.
 
-use crate::trace_warn;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Once, OnceLock, Weak};
@@ -118,8 +117,8 @@ fn was_long(name: &'static str, pulse: &Pulse) {
     let ran = (Duration::from_nanos(ran) + LOOK_INTERVAL).min(took);
     if ran >= SLOW || took >= SLOW_WAITING {
         SLOW_POLLS.set(SLOW_POLLS.get() + 1);
-        trace_warn!("SlowTask", "task" => name, "milliseconds" => took.as_millis() as u64,
-            "ran_milliseconds" => ran.as_millis() as u64);
+        let (took, ran) = (took.as_millis() as u64, ran.as_millis() as u64);
+        super::warn("SlowTask", &[("task", &name), ("milliseconds", &took), ("ran_milliseconds", &ran)]);
     }
 }
 

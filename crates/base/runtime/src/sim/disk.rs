@@ -6,10 +6,10 @@
 
 use super::executor::{Event, Kind};
 use super::image::{FileState, Hold, Stray};
-use super::machine::ProcessId;
+use super::ids::ProcessId;
 use super::sickness::{DiskFaults, Operation};
 use super::{World, current};
-use crate::disk::{OpenOptions, Space};
+use crate::disk::kinds::{OpenOptions, Space};
 use crate::random;
 use crate::sync::Notify;
 use bytes::Bytes;

@@ -1,14 +1,14 @@
 //! Tasks, timers and virtual time.
 
-use super::machine::ProcessId;
-use super::network::Connection;
-use super::{World, current};
+use super::ids::ProcessId;
+use super::{World, current, enter_process};
 use crate::random;
-use crate::task::Runnable;
+use crate::task::cell::{Owner, Runnable, Task, prepare};
 use crate::{Instant, buggify};
 use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::future::Future;
 use std::rc::{Rc, Weak};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -116,6 +116,12 @@ impl Tasks {
     }
 }
 
+/// Something that pieces arrive at.
+pub(super) trait Arrives {
+    /// Delivers the pieces that are due in one direction, if the path is open.
+    fn arrive(self: Rc<Self>, world: &Rc<World>, direction: usize);
+}
+
 /// An event at a point of virtual time.
 pub(super) enum Event {
     Timer {
@@ -123,7 +129,7 @@ pub(super) enum Event {
         generation: u32,
     },
     /// A piece in one direction of a connection may have arrived.
-    Arrival(Rc<Connection>, usize),
+    Arrival(Rc<dyn Arrives>, usize),
     Call(Box<dyn FnOnce(&Rc<World>)>),
 }
 
@@ -426,7 +432,25 @@ impl World {
         std::future::poll_fn(|context| timer.poll(context)).await;
     }
 
-    pub fn spawn(&self, name: &'static str, runnable: Rc<dyn Runnable>) {
+    /// Starts a task of the running process.
+    pub fn start<T: 'static>(
+        &self,
+        name: &'static str,
+        future: impl Future<Output = T> + 'static,
+    ) -> Task<T> {
+        let owner = Owner {
+            process: self.current.get().0,
+            run: |process, work| {
+                let _as_its_process = enter_process(ProcessId(process));
+                work();
+            },
+        };
+        let (task, runnable) = prepare(future, owner);
+        self.spawn(name, runnable);
+        task
+    }
+
+    fn spawn(&self, name: &'static str, runnable: Rc<dyn Runnable>) {
         let process = self.current.get();
         if !self.is_alive(process) {
             runnable.cancel(); // spawned by a destructor of a dead process
@@ -480,7 +504,7 @@ impl World {
         }
         match scheduled.event {
             Event::Timer { slot, .. } => self.executor.fire(slot),
-            Event::Arrival(connection, direction) => self.arrive(&connection, direction),
+            Event::Arrival(connection, direction) => connection.arrive(self, direction),
             Event::Call(call) => call(self),
         }
         true

@@ -1,6 +1,8 @@
 //! The handle with which a test, or a workload inside the simulation, builds the world and injects faults.
 
-use super::machine::{Hold, Locality, MachineId, ProcessId};
+use super::executor::Event;
+use super::ids::{MachineId, ProcessId};
+use super::machine::{Hold, Locality};
 use super::sickness::Sickness;
 use super::{SimConfig, World, current};
 use crate::{Duration, buggify, random};
@@ -173,7 +175,7 @@ impl Control {
             let boot = move |world: &Rc<World>| world.boot(machine);
             world
                 .executor
-                .schedule(at, super::executor::Event::Call(Box::new(boot)));
+                .schedule(at, Event::Call(Box::new(boot)));
         });
     }
 

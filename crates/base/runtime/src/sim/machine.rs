@@ -2,33 +2,17 @@
 
 use super::disk::DiskState;
 use super::executor::{Event, Kind, TaskKey};
+use super::ids::{MachineId, ProcessId};
 use super::memory::Memories;
 use super::{World, enter_process};
-use crate::disk::Healths;
 use crate::random;
+use std::any::Any;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
-pub struct MachineId(pub u32);
-
-/// Identifies a process. It stays the same over all restarts.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
-pub struct ProcessId(pub u32);
-
-impl ProcessId {
-    /// The code that drives the simulation.
-    pub const TESTER: ProcessId = ProcessId(0);
-}
-
-impl MachineId {
-    /// The machine of the code that drives the simulation.
-    pub const TESTER: MachineId = MachineId(0);
-}
 
 /// Location of a machine: the groups of machines that fail together.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -136,8 +120,8 @@ pub(super) struct Process {
     /// Set while none of its tasks runs.
     pub held: Option<Held>,
     pub starts: u32,
-    /// The health of the disks, as observed in this life of the process.
-    healths: Rc<Healths>,
+    /// What others keep for this life of the process, one value a type.
+    locals: Vec<Rc<dyn Any>>,
 }
 
 impl World {
@@ -210,7 +194,7 @@ impl World {
             life: Arc::new(AtomicBool::new(true)),
             held: None,
             starts: 1,
-            healths: Rc::default(),
+            locals: Vec::new(),
         });
         ProcessId(id)
     }
@@ -248,21 +232,21 @@ impl World {
             process.is_alive = true;
             process.life = Arc::new(AtomicBool::new(true));
             process.starts += 1;
-            process.healths = Rc::default();
+            process.locals = Vec::new();
             main
         };
         self.executor.record(Kind::Process, u64::from(id.0), 1);
         let _as_process = enter_process(id);
         let world = Rc::downgrade(self);
-        crate::spawn("main", async move {
+        let main = self.start("main", async move {
             main().await;
             // Like the return of a real main, this ends all tasks that are still running.
             if let Some(world) = world.upgrade() {
                 world.end_process(id, false);
                 world.processes.borrow_mut()[id.0 as usize].is_wanted = false;
             }
-        })
-        .detach();
+        });
+        main.detach();
     }
 
     /// Ends a process: its connections, writes under way and tasks, in the order in which a kernel would.
@@ -440,10 +424,15 @@ impl World {
         self.processes.borrow()[id.0 as usize].life.clone()
     }
 
-    pub(crate) fn healths(&self) -> Rc<Healths> {
-        self.processes.borrow()[self.current.get().0 as usize]
-            .healths
-            .clone()
+    /// What somebody keeps for this life of the running process, made when it is first asked for.
+    pub(crate) fn local<T: Default + 'static>(&self) -> Rc<T> {
+        let locals = &mut self.processes.borrow_mut()[self.current.get().0 as usize].locals;
+        let known = locals.iter().find_map(|local| local.clone().downcast().ok());
+        known.unwrap_or_else(|| {
+            let made = Rc::new(T::default());
+            locals.push(made.clone());
+            made
+        })
     }
 
     pub(super) fn disk_of(&self, machine: MachineId) -> Rc<DiskState> {

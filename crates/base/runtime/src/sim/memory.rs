@@ -2,7 +2,7 @@
 
 use super::bell::Bells;
 use super::{ProcessId, World};
-use crate::memory::{no_room, own_process, owned_already, plain, wrong_size};
+use crate::memory::kinds::{no_room, own_process, owned_already, plain, wrong_size};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -23,6 +23,7 @@ pub(crate) mod disk;
 mod draw;
 mod executor;
 mod faults;
+mod ids;
 mod image;
 mod machine;
 mod memory;
@@ -34,7 +35,8 @@ pub mod worlds;
 
 pub use draw::Draw;
 pub use faults::{Control, KillKind, MachineInfo, ProcessInfo, control};
-pub use machine::{Locality, MachineId, ProcessId};
+pub use ids::{MachineId, ProcessId};
+pub use machine::Locality;
 pub use sickness::{Hang, Lie, Sickness};
 
 pub(crate) use executor::TimerHandle;
@@ -429,7 +431,7 @@ impl Simulation {
         let _entered = world.enter();
         let task = {
             let _as_process = enter_process(process);
-            crate::spawn("main", main)
+            world.start("main", main)
         };
         let run = AssertUnwindSafe(|| {
             while !task.is_finished() {

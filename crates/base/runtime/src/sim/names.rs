@@ -2,7 +2,7 @@
 //! former address, for the address of another machine, or for none.
 
 use super::World;
-use super::machine::MachineId;
+use super::ids::MachineId;
 use crate::random;
 use std::collections::BTreeMap;
 use std::io;

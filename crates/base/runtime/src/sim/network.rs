@@ -9,8 +9,8 @@
 //! machine without power holds pieces back, as retransmission does; they continue when it is over. A connection that
 //! is cut delivers some prefix of the bytes under way, and then fails on both sides.
 
-use super::executor::{Event, Kind};
-use super::machine::{MachineId, ProcessId};
+use super::executor::{Arrives, Event, Kind};
+use super::ids::{MachineId, ProcessId};
 use super::{World, current};
 use crate::random;
 use bytes::{Buf, Bytes, BytesMut};
@@ -146,6 +146,12 @@ impl Piece {
     }
 }
 
+impl Arrives for Connection {
+    fn arrive(self: Rc<Self>, world: &Rc<World>, direction: usize) {
+        world.arrive(&self, direction);
+    }
+}
+
 impl Connection {
     fn machines(&self, direction: usize) -> (MachineId, MachineId) {
         (
@@ -213,7 +219,7 @@ impl World {
     }
 
     /// Delivers the pieces that are due in one direction, if the path is open.
-    pub(super) fn arrive(self: &Rc<Self>, connection: &Rc<Connection>, direction: usize) {
+    fn arrive(self: &Rc<Self>, connection: &Rc<Connection>, direction: usize) {
         let path = self.path(connection.machines(direction));
         let now = self.executor.now();
         {

@@ -1,7 +1,8 @@
 //! Questions that a process answers past its event loop: see `real/pulse.rs`.
 
 use super::World;
-use super::machine::{Hold, ProcessId};
+use super::ids::{MachineId, ProcessId};
+use super::machine::Hold;
 use super::network::Path;
 use crate::{Duration, random};
 use std::net::SocketAddr;
@@ -32,7 +33,7 @@ impl World {
         Some(turn)
     }
 
-    fn gets_through(&self, pair: (super::MachineId, super::MachineId)) -> bool {
+    fn gets_through(&self, pair: (MachineId, MachineId)) -> bool {
         matches!(self.path(pair), Path::Open) && !random::chance(LOST)
     }
 

@@ -5,7 +5,7 @@
 
 use super::{Boxed, Complaints, Day, Kind, Verdict, Workload, bank};
 use crate::cluster::Shape;
-use crate::protection::machine_at;
+use crate::missing::machine_at;
 use plinth_client::Database;
 use plinth_control::distribution::{self, Part};
 use plinth_control::exclusion::Target;
