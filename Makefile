@@ -106,12 +106,18 @@ TEST_TARGETS := --workspace --lib --bins --tests --example leaderboard --example
 .PHONY: test-tools
 test-tools: tools bindings namespaces keeper-tools clocks packaging-tools
 
+# The tools are fetched and built beside lints and build, if nothing can ask for a password meanwhile.
 .PHONY: test
-test: test-tools
+test: tools
 	@$(TIMED) --begin
+	@if [ "$$(id -u)" = 0 ] || sudo -n true 2>/dev/null; then \
+		flock $(TARGET)/tools.lock $(MAKE) --no-print-directory test-tools >$(TARGET)/times/tools-beside.log 2>&1 & \
+	fi
 	$(TIMED) format cargo fmt --all --check
 	$(TIMED) lints cargo clippy --locked --workspace --all-targets -- --deny warnings
 	$(TIMED) build cargo build --locked $(TEST_TARGETS)
+	@# What is there already is not made again; what has failed fails here.
+	$(TIMED) tools flock $(TARGET)/tools.lock $(MAKE) --no-print-directory test-tools
 	HUNT_SEEDS=$(FIRST_SEED)..$(LAST_SEED) $(TIMED) tests scripts/tests $(TARGET)/suites
 	@$(TIMED) --report $(TARGET)/suites
 
