@@ -37,8 +37,8 @@ mod task;
 mod time;
 pub mod trace;
 
-pub use pace::Pace;
 pub use combine::{Boxed, Either, join_all, race, yield_now};
+pub use pace::Pace;
 pub use std::time::Duration;
 pub use task::cell::Task;
 pub use task::{TaskGroup, offload, spawn};

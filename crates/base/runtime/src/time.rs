@@ -3,7 +3,7 @@
 pub mod instant;
 
 use crate::{Duration, Either, race, real, sim, yield_now};
-use instant::{HOST_CLOCK_ERROR_NS, Instant};
+use instant::Instant;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -23,7 +23,7 @@ pub fn now() -> Instant {
 
 /// What the monotonic clock of the host showed when [`now`] was 0, in nanoseconds. All processes of a host have that
 /// clock, so `now().0 + host_clock_origin()` is the same number for all of them at any moment, to within
-/// [`HOST_CLOCK_ERROR_NS`] and a reading's own error. `None` where there is no such clock.
+/// [`HOST_CLOCK_ERROR_NS`](crate::HOST_CLOCK_ERROR_NS) and a reading's own error. `None` where there is no such clock.
 ///
 /// A process that was started with another clock than its host's (a time namespace, `faketime`) cannot know it: who
 /// relies on this compares it with another source.

@@ -122,7 +122,10 @@ impl Pulse {
         let at_public = at_public.and_then(|address| Self::try_start(address).ok());
         let started = at_public.map_or_else(|| Self::try_start(address), Ok);
         if let Err(error) = &started {
-            super::warn("PulseUnavailable", &[("address", &address), ("error", error)]);
+            super::warn(
+                "PulseUnavailable",
+                &[("address", &address), ("error", error)],
+            );
         }
         started.ok()
     }

@@ -118,7 +118,14 @@ fn was_long(name: &'static str, pulse: &Pulse) {
     if ran >= SLOW || took >= SLOW_WAITING {
         SLOW_POLLS.set(SLOW_POLLS.get() + 1);
         let (took, ran) = (took.as_millis() as u64, ran.as_millis() as u64);
-        super::warn("SlowTask", &[("task", &name), ("milliseconds", &took), ("ran_milliseconds", &ran)]);
+        super::warn(
+            "SlowTask",
+            &[
+                ("task", &name),
+                ("milliseconds", &took),
+                ("ran_milliseconds", &ran),
+            ],
+        );
     }
 }
 

@@ -5,8 +5,8 @@
 //! happens. If its process is killed, it may happen or not.
 
 use super::executor::{Event, Kind};
-use super::image::{FileState, Hold, Stray};
 use super::ids::ProcessId;
+use super::image::{FileState, Hold, Stray};
 use super::sickness::{DiskFaults, Operation};
 use super::{World, current};
 use crate::disk::kinds::{OpenOptions, Space};

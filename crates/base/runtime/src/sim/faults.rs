@@ -173,9 +173,7 @@ impl Control {
             world.power_cut(machine);
             let at = world.executor.now().saturating_add(after.as_nanos() as u64);
             let boot = move |world: &Rc<World>| world.boot(machine);
-            world
-                .executor
-                .schedule(at, Event::Call(Box::new(boot)));
+            world.executor.schedule(at, Event::Call(Box::new(boot)));
         });
     }
 

@@ -427,7 +427,9 @@ impl World {
     /// What somebody keeps for this life of the running process, made when it is first asked for.
     pub(crate) fn local<T: Default + 'static>(&self) -> Rc<T> {
         let locals = &mut self.processes.borrow_mut()[self.current.get().0 as usize].locals;
-        let known = locals.iter().find_map(|local| local.clone().downcast().ok());
+        let known = locals
+            .iter()
+            .find_map(|local| local.clone().downcast().ok());
         known.unwrap_or_else(|| {
             let made = Rc::new(T::default());
             locals.push(made.clone());

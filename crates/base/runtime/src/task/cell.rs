@@ -113,7 +113,12 @@ pub(crate) fn prepare<T: 'static>(
         state: Cell::new(State::Running),
         owner,
     });
-    (Task { cell: Some(cell.clone()) }, cell)
+    (
+        Task {
+            cell: Some(cell.clone()),
+        },
+        cell,
+    )
 }
 
 /// A running task. Awaiting it gives the output; dropping it cancels it.

@@ -3,6 +3,7 @@
 
 use super::{crates, folders_in};
 use std::collections::BTreeMap;
+use toml::de::DeTable;
 
 /// A folder, and the others whose crates it may import. Each stands above those.
 const FOLDERS: [(&str, &[&str]); 8] = [
@@ -56,9 +57,12 @@ struct Package {
     tests_import: Vec<String>,
 }
 
-fn names(manifest: &toml::Table, table: &str) -> Vec<String> {
-    let names = manifest.get(table).and_then(toml::Value::as_table);
-    let names = names.into_iter().flat_map(|table| table.keys().cloned());
+fn names(manifest: &DeTable, table: &str) -> Vec<String> {
+    let table = manifest
+        .get(table)
+        .and_then(|value| value.get_ref().as_table());
+    let names = table.into_iter().flat_map(|table| table.keys());
+    let names = names.map(|name| name.get_ref().to_string());
     names.filter(|name| name.starts_with("plinth")).collect()
 }
 
@@ -69,20 +73,20 @@ fn packages() -> BTreeMap<String, Package> {
         for room in folders_in(&crates().join(folder)) {
             let path = crates().join(folder).join(&room).join("Cargo.toml");
             let text = std::fs::read_to_string(&path).expect("a manifest");
-            let manifest: toml::Table = text.parse().expect("a manifest");
+            let manifest = DeTable::parse(&text).expect("a manifest").into_inner();
             assert!(
                 !manifest.contains_key("target") && !manifest.contains_key("build-dependencies"),
                 "{}: this test looks at no such dependencies",
                 path.display()
             );
-            let name = manifest["package"]["name"].as_str().expect("a name");
+            let name = manifest["package"].get_ref()["name"].get_ref().as_str();
             let package = Package {
                 folder: folder.to_owned(),
                 room,
                 imports: names(&manifest, "dependencies"),
                 tests_import: names(&manifest, "dev-dependencies"),
             };
-            packages.insert(name.to_owned(), package);
+            packages.insert(name.expect("a name").to_owned(), package);
         }
     }
     assert!(packages.len() > 40, "the crates were found");
