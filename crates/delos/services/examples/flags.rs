@@ -69,7 +69,7 @@ impl Service for Flags {
     }
 }
 
-static KINDS: [Kind; 1] = [Kind::of::<Hosted<Flags>>()];
+static FLAGS: Kind = Kind::of::<Hosted<Flags>>();
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
@@ -81,7 +81,7 @@ fn main() {
     let config = Config {
         directory: directory.into(),
         listen,
-        kinds: &KINDS,
+        kinds: &[&FLAGS],
         engine: EngineKind::Ssd,
         public: None,
         cache_bytes: 64 << 20,

@@ -27,10 +27,9 @@ use plinth_delos::store::{RoTx, RwTx};
 use serde_json::Value;
 
 /// The kinds of services that there are.
-pub const KINDS: &[Kind] = &[
-    Kind::of::<Hosted<lock::Locks>>(),
-    Kind::of::<Hosted<queue::Queues>>(),
-];
+pub static KINDS: [&Kind; 2] = [&LOCKS, &QUEUES];
+pub static LOCKS: Kind = Kind::of::<Hosted<lock::Locks>>();
+pub static QUEUES: Kind = Kind::of::<Hosted<queue::Queues>>();
 
 /// By how much the clock goes on at a time.
 pub const TICK_MS: u64 = 500;

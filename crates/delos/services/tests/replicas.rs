@@ -55,7 +55,7 @@ fn config(n: u8) -> Config {
         directory: "/data".into(),
         listen: address(n),
         public: None,
-        kinds: plinth_services::KINDS,
+        kinds: &plinth_services::KINDS,
         engine: EngineKind::Memory,
         cache_bytes: 1 << 20,
         service: None,

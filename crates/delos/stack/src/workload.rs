@@ -50,7 +50,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 const SERVE_LIMIT: Duration = Duration::from_secs(120);
 const CACHE_BYTES: usize = 1 << 20;
 
-static KINDS: &[Kind] = &[Kind::of::<Registers>()];
+static REGISTERS: Kind = Kind::of::<Registers>();
 
 /// Where the log is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,7 +95,7 @@ async fn serve(place: Place) {
         directory: place.data_directory,
         listen: place.listen,
         public: None,
-        kinds: KINDS,
+        kinds: &[&REGISTERS],
         engine: engine_at(place.listen),
         cache_bytes: CACHE_BYTES,
         service: None,

@@ -42,6 +42,8 @@ mod transaction;
 pub mod value;
 mod work;
 
+pub use serving::KIND;
+
 use plinth_core::Error;
 use plinth_delos::stack::Failure;
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use plinth_core::Error;
 use plinth_delos::base::Stopped;
 use plinth_delos::entry::Entry;
-use plinth_delos::replica::Settings;
+use plinth_delos::replica::{Kind, Settings};
 use plinth_delos::replica::messages::Called;
 use plinth_delos::replica::serves::{Serves, ServiceStack, lost_at};
 use plinth_delos::stack::{Answer as Proposed, Engine};
@@ -140,6 +140,9 @@ async fn answer(
         }
     })
 }
+
+/// Tables, for a process that hosts them.
+pub static KIND: Kind = Kind::of::<Tables>();
 
 impl Serves for Tables {
     const KIND: &'static str = "table";

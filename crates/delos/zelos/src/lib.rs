@@ -27,6 +27,7 @@ mod view;
 
 pub use application::Zelos;
 pub use door::{Beside, Door};
+pub use serving::KIND;
 
 use plinth_runtime::{knob, metric};
 

@@ -5,12 +5,15 @@ use crate::backing::OnStack;
 use bytes::Bytes;
 use plinth_delos::base::Stopped;
 use plinth_delos::engines::{brain_doctor, lease};
-use plinth_delos::replica::Settings;
+use plinth_delos::replica::{Kind, Settings};
 use plinth_delos::replica::messages::Called;
 use plinth_delos::replica::serves::{Serves, ServiceStack};
 use plinth_keeper::Keeper;
 use plinth_runtime::race;
 use std::rc::Rc;
+
+/// ZooKeeper's service, for a process that hosts it.
+pub static KIND: Kind = Kind::of::<Zelos>();
 
 impl Serves for Zelos {
     const KIND: &'static str = "zelos";

@@ -7,7 +7,6 @@ use plinth_delos::backup::directories;
 use plinth_delos::coordinated_register::CoordinatedRegister;
 use plinth_delos::quorum::client::QuorumLoglets;
 use plinth_delos::quorum::messages::Config as LogletConfig;
-use plinth_delos::replica::kind::Kind;
 use plinth_delos::replica::messages::{
     Adopt, AskChecksum, AskStatus, Greet, MarkLog, SwitchEngine, process,
 };
@@ -30,7 +29,6 @@ use std::rc::Rc;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const SESSION_MS: i32 = 4000;
-const KINDS: &[Kind] = &[Kind::of::<Zelos>()];
 
 fn address(n: u8) -> SocketAddr {
     ([10, 0, 3, n], 4700).into()
@@ -74,7 +72,7 @@ fn config(n: u8) -> Config {
         directory: "/data".into(),
         listen: address(n),
         public: None,
-        kinds: KINDS,
+        kinds: &[&plinth_zelos::KIND],
         engine: EngineKind::Memory,
         cache_bytes: 1 << 20,
         service: None,

@@ -244,7 +244,7 @@ pub fn run(arguments: Arguments) -> Outcome {
             directory: arguments.data_dir,
             listen: arguments.listen.address,
             public,
-            kinds: KINDS,
+            kinds: &KINDS,
             engine: arguments.engine,
             cache_bytes: (arguments.cache_mib as usize) << 20,
             service: arguments.service,

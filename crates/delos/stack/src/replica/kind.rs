@@ -21,8 +21,8 @@ pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 
 type Start = fn(Rc<ServiceLog>, Rc<LocalStore>, ReplicaId, Backups, &Settings) -> Rc<dyn Replica>;
 
-/// A kind of service. A process is given a list of them.
-#[derive(Clone, Copy)]
+/// A kind of service, which a process is given a list of. It is a `static` of the crate that has the service: the code of
+/// a replica is made there, and not by everybody who names the kind.
 pub struct Kind {
     pub name: &'static str,
     pub(super) start: Start,
@@ -56,7 +56,7 @@ pub struct Config {
     /// Where others reach it, if not at `listen`.
     pub public: Option<SocketAddr>,
     /// Kinds of services that it can host.
-    pub kinds: &'static [Kind],
+    pub kinds: &'static [&'static Kind],
     pub engine: EngineKind,
     pub cache_bytes: usize,
     /// Only a replica of this service, if one is named.
@@ -73,7 +73,7 @@ impl Config {
     }
 
     pub fn kind(&self, name: &str) -> Option<&'static Kind> {
-        self.kinds.iter().find(|kind| kind.name == name)
+        self.kinds.iter().copied().find(|kind| kind.name == name)
     }
 
     /// What the process proves to others. Without it everybody is trusted.
