@@ -135,7 +135,7 @@ full-tests: test-tools
 
 .PHONY: soak
 soak: release
-	$(PLINTH) sim hunt --seeds $(SEEDS) --scenario $(SCENARIO) --budget $(SOAK_BUDGET)
+	$(PLINTH) tools sim hunt --seeds $(SEEDS) --scenario $(SCENARIO) --budget $(SOAK_BUDGET)
 
 # Every process of a cluster killed KILL_ROUNDS times under a checked load.
 KILL_ROUNDS ?= 20

@@ -1,4 +1,4 @@
-//! `plinth bench delos`: log-structured protocols on this machine. The figures of *Log-structured Protocols
+//! `plinth delos bench`: log-structured protocols on this machine. The figures of *Log-structured Protocols
 //! in Delos* (SOSP'21, §5), and what the project promises of its logs. Every figure is a ratio, or a comparison within
 //! one run.
 //!

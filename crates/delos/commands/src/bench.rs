@@ -1,4 +1,4 @@
-//! `plinth bench delos`: the figures of the paper about log-structured protocols, measured on this machine.
+//! `plinth delos bench`: the figures of the paper about log-structured protocols, measured on this machine.
 
 use plinth_delos_bench::figure::{Figure, page};
 use plinth_delos_bench::parts::{Part, measure};
@@ -16,8 +16,8 @@ pub struct Arguments {
     #[arg(value_name = "PART", value_parser = parse_part)]
     parts: Vec<Asked>,
     /// Seconds of each measured interval
-    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = parse_positive)]
-    seconds: f64,
+    #[arg(long, alias = "seconds", value_name = "S", default_value_t = 2.0, value_parser = parse_positive)]
+    duration: f64,
     /// How often things that are compared are measured, in turn
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
@@ -68,14 +68,14 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let plan = Plan {
         directory: arguments.directory.clone(),
-        duration: Duration::from_secs_f64(arguments.seconds),
+        duration: Duration::from_secs_f64(arguments.duration),
         rounds: arguments.rounds as usize,
         round_trip: Duration::from_millis(arguments.round_trip_ms),
     };
     raise_file_limit();
     connect::block_on(async {
         match race(interrupted(), measure_all(arguments, &parts, &plan)).await {
-            Either::Left(Ok(())) => Err("bench delos: it was interrupted".into()),
+            Either::Left(Ok(())) => Err("delos bench: it was interrupted".into()),
             Either::Left(Err(error)) => Err(format!("cannot wait for signals: {error}")),
             Either::Right(outcome) => outcome,
         }
@@ -87,7 +87,7 @@ async fn measure_all(arguments: &Arguments, parts: &[Part], plan: &Plan) -> Outc
     let mut figures: Vec<Figure> = Vec::new();
     for part in parts {
         let measured = measure(*part, plan, &tell).await;
-        let figure = measured.map_err(|line| format!("bench delos {}: {line}", part.name()))?;
+        let figure = measured.map_err(|line| format!("delos bench {}: {line}", part.name()))?;
         match arguments.json {
             true => println!("{}", figure.to_json()),
             false => print!("{}", figure.text()),

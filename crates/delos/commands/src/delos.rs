@@ -7,27 +7,25 @@ mod dev;
 mod kinds;
 pub mod names;
 mod places;
-mod serve;
+mod server;
 pub mod service;
 mod state;
 mod top;
 
 use clap::Subcommand;
-pub use names::parse_service;
-use names::{At, parse_at, parse_name};
+use names::{At, parse_at, parse_name, parse_service};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect;
 use plinth_terminal::tls::TlsArguments;
 use serde_json::Value;
 use std::path::PathBuf;
-pub use top::Watched;
 
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Start here: `plinth delos dev locks --kind lock --replicas 3 --data-dir data`, and then \
-        `plinth delos call data/locks.delos acquire '{\"name\":\"a\",\"owner\":\"me\",\"ttl_ms\":10000}'`."
+        `plinth delos call -C data/locks.delos acquire '{\"name\":\"a\",\"owner\":\"me\",\"ttl_ms\":10000}'`."
 )]
-pub struct Arguments {
+struct Arguments {
     #[command(subcommand)]
     command: Command,
 }
@@ -37,13 +35,15 @@ enum Command {
     /// Run a service on this machine: several replicas, which are processes
     Dev(dev::Arguments),
     /// Run the process of one replica; one with an empty directory waits for `create` or `add-replica`
-    Serve(Box<serve::Arguments>),
+    Server(Box<server::Arguments>),
     /// Make a service of processes that wait for one, and write its file, NAME.delos
     Create(create::Arguments),
     /// Send a request to a service and print its answer
     Call(Call),
     /// Show a service: its replicas, engines and log
     Status(Plain),
+    /// Watch a service: its replicas and how long its engines take, updated every second
+    Top(top::Arguments),
     /// Make a process that waits a replica of a service, with a log server of its log
     AddReplica(AddReplica),
     /// Remove a replica for good, and its log server from the log
@@ -64,14 +64,26 @@ enum Command {
     Restore(backup::RestoreArguments),
     /// Let the log forget what all replicas have on disk
     Trim(Trim),
+    /// Reproduce the figures about log-structured protocols, with replicas and log servers in this process
+    #[cfg(feature = "bench")]
+    Bench(crate::bench::Arguments),
+}
+
+/// The service of a command.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Which {
+    /// File of the service; a name without `.delos` means NAME.delos in the current directory
+    #[arg(short = 'C', long = "cluster-file", value_name = "SERVICE", value_parser = parse_service)]
+    service: PathBuf,
+    #[command(flatten)]
+    tls: TlsArguments,
 }
 
 /// What all commands for operators and clients have.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Common {
-    /// File of the service; a name without `.delos` means NAME.delos in the current directory
-    #[arg(value_name = "SERVICE", value_parser = parse_service)]
-    service: PathBuf,
+    #[command(flatten)]
+    which: Which,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -83,8 +95,6 @@ pub struct Common {
         value_parser = clap::value_parser!(u64).range(1..=86_400)
     )]
     timeout: u64,
-    #[command(flatten)]
-    tls: TlsArguments,
 }
 
 #[derive(clap::Args, Debug)]
@@ -166,13 +176,20 @@ fn parse_json(text: &str) -> Result<Value, String> {
     serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))
 }
 
-pub fn run(arguments: Arguments) -> Outcome {
+plinth_terminal::command!(
+    "delos",
+    "Replicated services without a database: run them, use them, operate them",
+    Arguments => run
+);
+
+fn run(arguments: Arguments) -> Outcome {
     match arguments.command {
         Command::Dev(arguments) => dev::run(&arguments),
-        Command::Serve(arguments) => serve::run(*arguments),
+        Command::Server(arguments) => server::run(&arguments),
         Command::Create(arguments) => connect::block_on(create::run(&arguments)),
         Command::Call(arguments) => connect::block_on(commands::call(&arguments)),
         Command::Status(arguments) => connect::block_on(state::status(&arguments.common)),
+        Command::Top(arguments) => top::run(&arguments),
         Command::AddReplica(arguments) => connect::block_on(commands::add_replica(&arguments)),
         Command::RemoveReplica(arguments) => {
             connect::block_on(commands::remove_replica(&arguments))
@@ -187,5 +204,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Backup(arguments) => connect::block_on(backup::backup(&arguments)),
         Command::Restore(arguments) => connect::block_on(backup::restore(&arguments)),
         Command::Trim(arguments) => connect::block_on(commands::trim(&arguments)),
+        #[cfg(feature = "bench")]
+        Command::Bench(arguments) => crate::bench::run(&arguments),
     }
 }

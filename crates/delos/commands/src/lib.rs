@@ -1,7 +1,7 @@
 //! The commands of replicated services: `plinth delos`, and `plinth table` for one kind of them.
 
 #[cfg(feature = "bench")]
-pub mod bench;
-pub mod delos;
+mod bench;
+mod delos;
 #[cfg(feature = "tables")]
-pub mod table;
+mod table;

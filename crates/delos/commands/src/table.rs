@@ -26,12 +26,34 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 
 #[derive(clap::Args, Debug)]
-#[command(args_conflicts_with_subcommands = true)]
-pub struct Arguments {
+struct Arguments {
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Command,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// Use tables: an interactive shell, or statements from the command line
+    Cli(Shell),
+    /// Serve gRPC: the tables of a service of `plinth delos`, or of this process alone, without replicas
+    Server(Serve),
+}
+
+plinth_terminal::command!(
+    "table",
+    "Tables on a replicated log: use them, serve them",
+    Arguments => run
+);
+
+#[derive(clap::Args, Debug)]
+struct Shell {
     /// Address of a server of tables; with `:tls` behind it, by TLS
-    #[arg(long, value_name = "IP:PORT[:tls]", default_value = "127.0.0.1:4680")]
+    #[arg(
+        short = 'C',
+        long,
+        value_name = "IP:PORT[:tls]",
+        default_value = "127.0.0.1:4680"
+    )]
     connect: Listen,
     /// Statements to run, separated by ';', instead of an interactive shell
     #[arg(long, value_name = "STATEMENTS")]
@@ -43,19 +65,20 @@ pub struct Arguments {
     tls: TlsArguments,
 }
 
-#[derive(clap::Subcommand, Debug)]
-enum Command {
-    /// Serve gRPC: the tables of a service of `plinth delos`, or of this process alone, without replicas
-    Serve(Serve),
-}
-
 #[derive(clap::Args, Debug)]
 struct Serve {
     /// Be alone, over a log in files: directory for the log and the tables; made if it is not there
     #[arg(long, value_name = "DIR", required_unless_present = "service")]
     data_dir: Option<PathBuf>,
     /// Be a gateway of this service, which keeps nothing: file of the service; NAME means NAME.delos
-    #[arg(long, value_name = "SERVICE", value_parser = parse_service, conflicts_with = "data_dir")]
+    #[arg(
+        short = 'C',
+        long = "cluster-file",
+        alias = "service",
+        value_name = "SERVICE",
+        value_parser = parse_service,
+        conflicts_with = "data_dir"
+    )]
     service: Option<PathBuf>,
     /// Address for clients, who speak gRPC: proto/table.proto; with `:tls` behind it, by TLS
     #[arg(long, value_name = "IP:PORT[:tls]", default_value = "127.0.0.1:4680")]
@@ -73,15 +96,15 @@ struct Serve {
     tls: TlsArguments,
 }
 
-pub fn run(arguments: Arguments) -> Outcome {
+fn run(arguments: Arguments) -> Outcome {
     match arguments.command {
-        Some(Command::Serve(serve)) => {
+        Command::Cli(arguments) => block_on(shell(arguments)),
+        Command::Server(serve) => {
             trace_file::start(serve.trace.as_deref())?;
             let outcome = block_on(serve_tables(&serve));
             trace_file::flush();
             outcome
         }
-        None => block_on(shell(arguments)),
     }
 }
 
@@ -129,7 +152,7 @@ async fn serve_tables(serve: &Serve) -> Outcome {
     }
 }
 
-async fn shell(arguments: Arguments) -> Outcome {
+async fn shell(arguments: Shell) -> Outcome {
     let mut session = Session::connect(arguments.connect, &arguments.tls).await?;
     let input = std::io::stdin();
     let is_terminal = input.is_terminal() && arguments.exec.is_none();

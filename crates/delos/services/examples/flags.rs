@@ -69,6 +69,7 @@ impl Service for Flags {
     }
 }
 
+static KINDS: [&Kind; 1] = [&FLAGS];
 static FLAGS: Kind = Kind::of::<Hosted<Flags>>();
 
 fn main() {
@@ -81,7 +82,7 @@ fn main() {
     let config = Config {
         directory: directory.into(),
         listen,
-        kinds: &[&FLAGS],
+        kinds: &KINDS,
         engine: EngineKind::Ssd,
         public: None,
         cache_bytes: 64 << 20,

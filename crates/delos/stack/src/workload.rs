@@ -50,7 +50,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 const SERVE_LIMIT: Duration = Duration::from_secs(120);
 const CACHE_BYTES: usize = 1 << 20;
 
-static REGISTERS: Kind = Kind::of::<Registers>();
+static KINDS: [&Kind; 1] = [&KIND];
+static KIND: Kind = Kind::of::<Registers>();
 
 /// Where the log is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,7 +96,7 @@ async fn serve(place: Place) {
         directory: place.data_directory,
         listen: place.listen,
         public: None,
-        kinds: &[&REGISTERS],
+        kinds: &KINDS,
         engine: engine_at(place.listen),
         cache_bytes: CACHE_BYTES,
         service: None,

@@ -10,9 +10,9 @@ use bytes::Bytes;
 use plinth_core::Error;
 use plinth_delos::base::Stopped;
 use plinth_delos::entry::Entry;
-use plinth_delos::replica::{Kind, Settings};
 use plinth_delos::replica::messages::Called;
 use plinth_delos::replica::serves::{Serves, ServiceStack, lost_at};
+use plinth_delos::replica::{Kind, Settings};
 use plinth_delos::stack::{Answer as Proposed, Engine};
 use plinth_runtime::{Duration, probe, random, sleep};
 use prost::Message;
@@ -154,14 +154,14 @@ impl Serves for Tables {
     async fn call(stack: &Stack, operation: &str, request: &Bytes) -> Called {
         let Some(operation) = Operation::parse(operation) else {
             return bad_request(format!(
-                "there is no operation {operation:?}: use tables through `plinth table serve --service` and gRPC"
+                "there is no operation {operation:?}: use tables through `plinth table server -C SERVICE` and gRPC"
             ));
         };
         let called = answer(stack, operation, request).await;
         called.unwrap_or_else(|error| {
             bad_request(format!(
                 "the request is no message of proto/table.proto ({error}): use tables through \
-                 `plinth table serve --service` and gRPC"
+                 `plinth table server -C SERVICE` and gRPC"
             ))
         })
     }

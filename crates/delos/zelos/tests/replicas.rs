@@ -10,7 +10,7 @@ use plinth_delos::quorum::messages::Config as LogletConfig;
 use plinth_delos::replica::messages::{
     Adopt, AskChecksum, AskStatus, Greet, MarkLog, SwitchEngine, process,
 };
-use plinth_delos::replica::{Config, Settings, serve};
+use plinth_delos::replica::{Config, Kind, Settings, serve};
 use plinth_delos::virtual_log::VirtualLog;
 use plinth_keeper::Options;
 use plinth_keeper::client::{Client, Failure};
@@ -22,13 +22,14 @@ use plinth_runtime::sim::{
 };
 use plinth_runtime::{Duration, join_all, now, race, random, sleep, timeout};
 use plinth_workload::{Day, Site};
-use plinth_zelos::{Door, Zelos};
+use plinth_zelos::Door;
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const SESSION_MS: i32 = 4000;
+static KINDS: [&Kind; 1] = [&plinth_zelos::KIND];
 
 fn address(n: u8) -> SocketAddr {
     ([10, 0, 3, n], 4700).into()
@@ -72,7 +73,7 @@ fn config(n: u8) -> Config {
         directory: "/data".into(),
         listen: address(n),
         public: None,
-        kinds: &[&plinth_zelos::KIND],
+        kinds: &KINDS,
         engine: EngineKind::Memory,
         cache_bytes: 1 << 20,
         service: None,

@@ -1,7 +1,7 @@
 //! The in-memory engine with what is built on it, checked in the simulator: structures, keys and values,
 //! TPC-C, and a graph on several machines. In one configuration nobody fails; in a storm machines are killed, paused
 //! and cut off, and configurations follow each other; in a durable one the power fails too, and the cluster comes back
-//! from its disks. A seed chooses everything. `plinth sim` runs it where this crate is linked (`simulated.rs`).
+//! from its disks. A seed chooses everything. `plinth tools sim` runs it where this crate is linked (`simulated.rs`).
 //!
 //! ```text
 //!   keys, pairs ── transactions on a tree, a table, keys and values ──▶ log ──▶ a map with timestamps
@@ -91,7 +91,7 @@ impl Workload {
         Workload::OrdersOnDisk,
     ];
 
-    /// Its name in `plinth sim`.
+    /// Its name in `plinth tools sim`.
     pub fn name(self) -> &'static str {
         match self {
             Workload::Structures => "farm_structures",
@@ -197,7 +197,7 @@ impl fmt::Display for Violation {
         write!(f, "{}; again: ", self.what)?;
         write!(
             f,
-            "plinth sim run --seed {seed} --scenario farm --workloads {name}"
+            "plinth tools sim run --seed {seed} --scenario farm --workloads {name}"
         )?;
         match self.planted {
             Some(planted) => write!(f, " --planted-fault {planted}"),

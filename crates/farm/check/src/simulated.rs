@@ -1,4 +1,4 @@
-//! The worlds of this crate in `plinth sim`: a scenario of their own, and a service among those that seeds draw.
+//! The worlds of this crate in `plinth tools sim`: a scenario of their own, and a service among those that seeds draw.
 
 use crate::{Workload, Wrong};
 use plinth_runtime::sim::Draw;

@@ -23,7 +23,8 @@ fn is_found(name: &str, first: u64) {
         .unwrap_or_else(|| panic!("{name} went unnoticed in {} runs", report.runs));
     println!("{}: {:?}", found.command(), found.result);
     let seed = found.seed;
-    let command = format!("plinth sim run --seed {seed} --scenario farm --planted-fault {name}");
+    let command =
+        format!("plinth tools sim run --seed {seed} --scenario farm --planted-fault {name}");
     assert_eq!(found.command(), command);
     let again = run(RunOptions {
         planted_fault: Some(name.into()),

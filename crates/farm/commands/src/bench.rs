@@ -69,8 +69,8 @@ struct Scanner {
 #[derive(clap::Args, Debug)]
 struct Common {
     /// Seconds of each measured interval
-    #[arg(long, value_name = "S", default_value_t = 3.0, value_parser = parse_interval)]
-    seconds: f64,
+    #[arg(long, alias = "seconds", value_name = "S", default_value_t = 3.0, value_parser = parse_interval)]
+    duration: f64,
     /// Decides which transactions are run
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -186,8 +186,8 @@ struct Failures {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Seconds before each failure, and at least so many after it
-    #[arg(long, value_name = "S", default_value_t = 4.0, value_parser = parse_interval)]
-    seconds: f64,
+    #[arg(long, alias = "seconds", value_name = "S", default_value_t = 4.0, value_parser = parse_interval)]
+    duration: f64,
     #[command(flatten)]
     keeping: Keeping,
     /// Port of the first machine; each takes two
@@ -416,7 +416,7 @@ fn parse_theta(text: &str) -> Result<f64, String> {
 
 impl Common {
     fn duration(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds)
+        Duration::from_secs_f64(self.duration)
     }
 
     fn place(&self) -> Place {
@@ -469,7 +469,7 @@ impl Failures {
         failures::Plan {
             machines: self.machines,
             port: self.port,
-            seconds: Duration::from_secs_f64(self.seconds),
+            seconds: Duration::from_secs_f64(self.duration),
             cases: self.kill.clone(),
             rounds: self.rounds,
             keeping: self.keeping,

@@ -23,11 +23,12 @@ pub struct Arguments {
     /// Seconds to run before the process is killed, and again when all is whole
     #[arg(
         long,
+        alias = "seconds",
         value_name = "SECONDS",
         default_value_t = 5,
         value_parser = clap::value_parser!(u64).range(1..=3600)
     )]
-    seconds: u64,
+    duration: u64,
     #[command(flatten)]
     keeping: Keeping,
     /// Port of the first machine; each takes two
@@ -152,7 +153,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         let mut demo = Demo {
             drive,
             begun: now(),
-            seconds: arguments.seconds,
+            seconds: arguments.duration,
         };
         let outcome = match race(interrupted(), demo.run()).await {
             Either::Left(Ok(())) => Err("it was interrupted".into()),

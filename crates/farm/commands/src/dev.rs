@@ -1,4 +1,4 @@
-//! `plinth dev --farm N`: a fresh cluster of the in-memory engine, whose machines are child processes. One that dies
+//! `plinth farm dev`: a fresh cluster of the in-memory engine, whose machines are child processes. One that dies
 //! is started again. When this process ends, for any reason, the others end too.
 
 use super::fleet::{Fleet, Shape, first_end};
@@ -9,13 +9,13 @@ use plinth_runtime::{Duration, Either, now, race, sleep};
 use plinth_terminal::Outcome;
 use plinth_terminal::children::{CHECK_INTERVAL, describe, stop};
 use plinth_terminal::connect::block_on;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 
 const RESTART_AFTER: Duration = Duration::from_secs(2);
 const REPLICATION_MAX: u16 = 3;
 /// More machines than this are for several hosts.
-pub const MACHINES_MAX: i64 = 16;
+const MACHINES_MAX: i64 = 16;
 
 fn shape(machines: u16, keeping: Keeping) -> Shape {
     Shape {
@@ -28,27 +28,69 @@ fn shape(machines: u16, keeping: Keeping) -> Shape {
     }
 }
 
-pub fn run(
-    directory: &Path,
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    /// Directory for all files
+    #[arg(long, value_name = "DIR", default_value = "plinth-data")]
+    data_dir: PathBuf,
+    /// Machines; each takes two ports
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 3,
+        value_parser = clap::value_parser!(u16).range(1..=MACHINES_MAX)
+    )]
     machines: u16,
+    /// Port of the first machine; the others take the ports after it
+    #[arg(
+        long,
+        value_name = "PORT",
+        default_value_t = 4500,
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
     port: u16,
-    metrics_port: Option<u16>,
+    /// Port of the first machine's page of metrics (/metrics, for Prometheus); the others take the ports after it
+    #[arg(
+        long,
+        alias = "metrics-port",
+        value_name = "PORT",
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
+    pages_port: Option<u16>,
+    /// Do not restart a machine that has died
+    #[arg(long)]
     no_restart: bool,
-    keeping: Keeping,
-) -> Outcome {
-    let shape = shape(machines, keeping);
-    block_on(serve(directory, shape, port, metrics_port, no_restart))
+    /// Let the machines keep their data on disk, and go on with what a former run has left in the directory
+    #[arg(long)]
+    durable: bool,
+    /// Where the machines have the replicas that do not lead their region; on disk only with --durable
+    #[arg(long, value_name = "WHERE", value_enum, default_value_t)]
+    backups: Backups,
+}
+
+pub fn run(arguments: &Arguments) -> Outcome {
+    let keeping = Keeping {
+        durable: arguments.durable,
+        backups: arguments.backups,
+    };
+    block_on(serve(
+        &arguments.data_dir,
+        shape(arguments.machines, keeping),
+        arguments.port,
+        arguments.pages_port,
+        arguments.no_restart,
+    ))
 }
 
 async fn serve(
     directory: &Path,
     shape: Shape,
     port: u16,
-    metrics_port: Option<u16>,
+    pages_port: Option<u16>,
     no_restart: bool,
 ) -> Outcome {
     let (machines, keeping) = (shape.machines, shape.keeping);
-    let fleet = Fleet::prepare(directory, shape, port, metrics_port, false).await?;
+    let fleet = Fleet::prepare(directory, shape, port, pages_port, false).await?;
     let mut children = Vec::new();
     let work = async {
         for i in 0..machines {

@@ -42,7 +42,7 @@ pub struct Fleet {
     directory: PathBuf,
     pub memory: PathBuf,
     first_port: u16,
-    metrics_port: Option<u16>,
+    pages_port: Option<u16>,
     shape: Shape,
     /// They run TPC-C, as their standard input says.
     works: bool,
@@ -78,7 +78,7 @@ impl Fleet {
         above: &Path,
         shape: Shape,
         first_port: u16,
-        metrics_port: Option<u16>,
+        pages_port: Option<u16>,
         works: bool,
     ) -> Outcome<Fleet> {
         shape.keeping.check()?;
@@ -137,7 +137,7 @@ impl Fleet {
             path,
             directory,
             first_port,
-            metrics_port,
+            pages_port,
             shape,
             works,
             transport: caller(&file),
@@ -168,9 +168,9 @@ impl Fleet {
             .args(["--replication", &self.shape.replication.to_string()])
             .args(["--region-mib", &self.shape.region_mib.to_string()])
             .args(self.shape.keeping.arguments());
-        if let Some(port) = self.metrics_port {
+        if let Some(port) = self.pages_port {
             let page = SocketAddr::new(listen.ip(), port + i);
-            command.args(["--metrics", &page.to_string()]);
+            command.args(["--pages", &page.to_string()]);
         }
         if self.works {
             command

@@ -4,11 +4,11 @@
 mod bench;
 mod create;
 mod demo;
-pub mod dev;
+mod dev;
 mod drive;
 mod fleet;
 mod heard;
-pub mod keeping;
+mod keeping;
 mod server;
 mod shell;
 mod status;
@@ -28,18 +28,20 @@ use std::path::PathBuf;
 
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Start here: `plinth dev --farm 3 --data-dir data`, and then \
+    after_help = "Start here: `plinth farm dev --data-dir data`, and then \
     `plinth farm cli -C data/plinth.cluster`."
 )]
-pub struct Arguments {
+struct Arguments {
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Run a fresh cluster on this machine, whose machines are processes
+    Dev(dev::Arguments),
     /// Run one machine of a cluster: a process with memory, and a coordinator if the cluster file names it
-    Server(server::Arguments),
+    Server(Box<server::Arguments>),
     /// Make a cluster of processes that wait for one
     Create(create::Arguments),
     /// Show the state of a cluster, and what it lacks
@@ -85,9 +87,16 @@ impl ClusterArgument {
     }
 }
 
-pub fn run(arguments: Arguments) -> Outcome {
+plinth_terminal::command!(
+    "farm",
+    "The in-memory engine: run it, use it, measure it",
+    Arguments => run
+);
+
+fn run(arguments: Arguments) -> Outcome {
     match arguments.command {
-        Command::Server(arguments) => server::run(arguments),
+        Command::Dev(arguments) => dev::run(&arguments),
+        Command::Server(arguments) => server::run(&arguments),
         Command::Create(arguments) => connect::block_on(create::run(&arguments)),
         Command::Status(arguments) => connect::block_on(status::run(&arguments)),
         Command::Cli(arguments) => shell::run(arguments),

@@ -4,11 +4,11 @@ use super::create::PlanArguments;
 use super::{ClusterArgument, work};
 use plinth_farm_server::{Config, Work, serve};
 use plinth_runtime::metric::page::Page;
-use plinth_runtime::real::{block_on, interrupted};
+use plinth_runtime::real::interrupted;
 use plinth_runtime::{Either, race};
-use plinth_terminal::process::{follow_parent, raise_file_limit};
+use plinth_terminal::serving::ServingArguments;
 use plinth_terminal::tls::{Listen, PublicAddress};
-use plinth_terminal::{Outcome, allocator, pages, trace_file};
+use plinth_terminal::{Outcome, pages};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -30,8 +30,8 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR")]
     memory_dir: Option<PathBuf>,
     /// Number of the machine [default: the lowest that nobody has]
-    #[arg(long, value_name = "N")]
-    machine: Option<u16>,
+    #[arg(long, alias = "machine", value_name = "N")]
+    number: Option<u16>,
     /// Name of the zone, for example a rack: no two replicas are in one zone if there are others [default: the host]
     #[arg(long, value_name = "NAME", default_value = "")]
     zone: String,
@@ -44,38 +44,23 @@ pub struct Arguments {
     #[command(flatten)]
     plan: PlanArguments,
     /// Address of a metrics page (/metrics) for Prometheus
-    #[arg(long, value_name = "IP:PORT")]
-    metrics: Option<SocketAddr>,
-    /// File for trace events, one JSON object per line
-    #[arg(long, value_name = "FILE")]
-    trace: Option<PathBuf>,
-    /// File for who connected and was refused, one JSON object per line; without it audit.jsonl in the data directory
-    #[arg(long, value_name = "FILE")]
-    audit: Option<PathBuf>,
+    #[arg(long, alias = "metrics", value_name = "IP:PORT")]
+    pages: Option<SocketAddr>,
+    #[command(flatten)]
+    serving: ServingArguments,
     /// Run TPC-C, as standard input says
     #[arg(long, hide = true)]
     work: bool,
-    /// End when the process with this number, the parent, ends
-    #[arg(long, hide = true)]
-    parent: Option<u32>,
 }
 
-pub fn run(arguments: Arguments) -> Outcome {
-    if let Some(parent) = arguments.parent {
-        follow_parent(parent)?;
-    }
-    trace_file::start(arguments.trace.as_deref())?;
-    let audit = arguments.audit.clone();
-    trace_file::audit_to(&audit.unwrap_or_else(|| arguments.data_dir.join("audit.jsonl")))?;
-    allocator::return_free_memory_when_idle()?;
-    raise_file_limit();
+pub fn run(arguments: &Arguments) -> Outcome {
+    let directory = Some(arguments.data_dir.as_path());
     let at = format!("farm server {}", arguments.listen.address);
-    let outcome = block_on(start(arguments, &at));
-    trace_file::flush();
+    let outcome = arguments.serving.run(directory, &[], start(arguments, &at));
     outcome.map_err(|line| format!("{at}: {line}"))
 }
 
-async fn start(arguments: Arguments, at: &str) -> Outcome {
+async fn start(arguments: &Arguments, at: &str) -> Outcome {
     let mut cluster = arguments.cluster.load().await?;
     arguments.listen.close(&mut cluster.certificates)?;
     arguments
@@ -83,26 +68,26 @@ async fn start(arguments: Arguments, at: &str) -> Outcome {
         .tell_if_open(cluster.certificates.is_some(), cluster.keys.is_some());
     let public = arguments.public.address_beside(arguments.listen)?;
     let cluster_file = arguments.cluster.find().await;
-    let page = arguments.metrics.map(|address| (address, Page::default()));
+    let page = arguments.pages.map(|address| (address, Page::default()));
     if let Some((address, page)) = &page {
         let keys = pages::Keys {
             cluster_file: &cluster_file,
             are_needed: arguments.listen.is_tls(),
         };
         let router = pages::router(vec![page.clone()]);
-        let router = pages::guarded("--metrics", *address, router, keys)?;
-        pages::serve("--metrics", *address, router)?;
+        let router = pages::guarded(pages::flag(), *address, router, keys)?;
+        pages::serve(pages::flag(), *address, router)?;
     }
     let (name, machines) = (at.to_owned(), u32::from(arguments.plan.plan().machines));
     let config = Config {
         listen: arguments.listen.address,
         public,
-        data_directory: arguments.data_dir,
-        memory_directory: arguments.memory_dir,
+        data_directory: arguments.data_dir.clone(),
+        memory_directory: arguments.memory_dir.clone(),
         cluster,
         cluster_file,
-        machine: arguments.machine,
-        zone: arguments.zone,
+        machine: arguments.number,
+        zone: arguments.zone.clone(),
         new: arguments.new.then(|| arguments.plan.plan()),
         old_mib: arguments.old_mib,
         page: page.map(|(_, page)| page),

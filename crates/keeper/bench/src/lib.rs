@@ -1,4 +1,4 @@
-//! `plinth bench keeper`: ZooKeeper's protocol, measured against any server that speaks it.
+//! `plinth keeper bench`: ZooKeeper's protocol, measured against any server that speaks it.
 //!
 //! - [`mix`]: the workloads; [`tree`]: their nodes, and what is known of each.
 //! - [`line`]: a session on a connection; [`load`]: sessions that repeat a workload's requests.

@@ -1,4 +1,4 @@
-//! ZooKeeper's AdminServer, and the metrics page: `plinth keeper --admin`, and for Zelos `--zookeeper-admin`.
+//! ZooKeeper's AdminServer, and the metrics page: `plinth keeper server --pages`, and for Zelos `--zookeeper-admin`.
 
 #![allow(clippy::disallowed_types)] // the pages are served on a thread and a socket of their own
 

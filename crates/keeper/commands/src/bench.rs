@@ -1,8 +1,9 @@
-//! `plinth bench keeper`: servers that speak ZooKeeper's protocol, side by side.
+//! `plinth keeper bench`: servers that speak ZooKeeper's protocol, side by side.
 
 use plinth_keeper_bench::mix::Workload;
 use plinth_keeper_bench::report;
 use plinth_keeper_bench::run::{Disturbance, Plan, Server, reach, run as run_all};
+use plinth_measure::runs::parse_runs;
 use plinth_measure::{Calibration, server_cpu};
 use plinth_runtime::{Duration, random};
 use plinth_terminal::process::raise_file_limit;
@@ -14,6 +15,30 @@ use std::path::PathBuf;
 
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// Run workloads on servers in turn, and print how the first compares with the others
+    Run(Box<Run>),
+    /// Make an HTML page with plots from the output of `keeper bench run --json`
+    Report(Report),
+}
+
+#[derive(clap::Args, Debug)]
+struct Report {
+    /// Files with the output of `keeper bench run --json`
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// File to write
+    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
+    output: PathBuf,
+}
+
+#[derive(clap::Args, Debug)]
+struct Run {
     /// A server, by a name for the report; addresses behind it share the sessions. May be repeated: each workload runs
     /// on all of them in turn, and the first is compared with the others. Everything below /plinth-bench is removed
     #[arg(long = "server", value_name = "NAME=HOST:PORT[,HOST:PORT…]", value_parser = parse_server)]
@@ -34,8 +59,8 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     outstanding: u32,
     /// Seconds to measure each server in each round
-    #[arg(long, value_name = "S", default_value_t = 5.0, value_parser = parse_positive)]
-    seconds: f64,
+    #[arg(long, alias = "seconds", value_name = "S", default_value_t = 5.0, value_parser = parse_positive)]
+    duration: f64,
     /// Seconds to run before measuring
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = parse_seconds)]
     warmup: f64,
@@ -122,6 +147,13 @@ fn parse_pids(text: &str) -> Result<(String, Vec<u32>), String> {
 }
 
 pub fn run(arguments: Arguments) -> Outcome {
+    match arguments.command {
+        Command::Run(arguments) => measure(&arguments),
+        Command::Report(arguments) => make_page(&arguments),
+    }
+}
+
+fn measure(arguments: &Run) -> Outcome {
     if arguments.workloads.iter().any(|name| name == "list") {
         for workload in Workload::all() {
             println!("{:<12} {}", workload.name, workload.about);
@@ -129,7 +161,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         println!("{:<12} the same with any other share of reads", "reads-N");
         return Ok(());
     }
-    let plan = plan(&arguments)?;
+    let plan = plan(arguments)?;
     raise_file_limit();
     connect::block_on(async {
         reach(&plan).await?;
@@ -151,19 +183,32 @@ pub fn run(arguments: Arguments) -> Outcome {
         )
         .await;
         // What was measured before an error is still worth something.
-        write(&arguments, &objects)?;
+        write(arguments, &objects)?;
         outcome
     })
 }
 
-/// The page of runs that this command has measured; `None` if they are of another.
-pub fn page(runs: &[Value]) -> Option<String> {
-    runs.iter()
-        .any(|run| run["kinds"].is_object())
-        .then(|| report::page(runs))
+fn make_page(arguments: &Report) -> Outcome {
+    let mut runs = Vec::new();
+    for file in &arguments.files {
+        let at = |what: String| format!("{}: {what}", file.display());
+        let text = std::fs::read_to_string(file).map_err(|error| at(error.to_string()))?;
+        let of_file = parse_runs(&text).map_err(at)?;
+        if !of_file.iter().all(|run| run["kinds"].is_object()) {
+            return Err(at(
+                "it has runs of something else than `plinth keeper bench run`".into(),
+            ));
+        }
+        runs.extend(of_file);
+    }
+    let output = &arguments.output;
+    std::fs::write(output, report::page(&runs))
+        .map_err(|error| format!("{}: {error}; choose another with -o", output.display()))?;
+    println!("{} runs in {}", runs.len(), output.display());
+    Ok(())
 }
 
-fn write(arguments: &Arguments, objects: &[Value]) -> Outcome {
+fn write(arguments: &Run, objects: &[Value]) -> Outcome {
     let json: String = objects.iter().map(|object| format!("{object}\n")).collect();
     let html = arguments
         .html
@@ -177,20 +222,20 @@ fn write(arguments: &Arguments, objects: &[Value]) -> Outcome {
     Ok(())
 }
 
-fn plan(arguments: &Arguments) -> Outcome<Plan> {
+fn plan(arguments: &Run) -> Outcome<Plan> {
     let workloads = workloads(arguments)?;
     let disturbance = arguments.disturb.as_ref().map(|command| Disturbance {
         command: command.clone(),
-        at: Duration::from_secs_f64(arguments.disturb_at.unwrap_or(arguments.seconds / 3.0)),
+        at: Duration::from_secs_f64(arguments.disturb_at.unwrap_or(arguments.duration / 3.0)),
     });
     if disturbance.is_none() && workloads.iter().any(|workload| workload.is_disturbed) {
         return Err("--workload failures: say what fails with --disturb".into());
     }
     if arguments
         .disturb_at
-        .is_some_and(|at| at >= arguments.seconds)
+        .is_some_and(|at| at >= arguments.duration)
     {
-        return Err("--disturb-at: it must be before the end, which --seconds sets".into());
+        return Err("--disturb-at: it must be before the end, which --duration sets".into());
     }
     Ok(Plan {
         servers: servers(arguments)?,
@@ -202,7 +247,7 @@ fn plan(arguments: &Arguments) -> Outcome<Plan> {
             .collect(),
         outstanding: arguments.outstanding as usize,
         warmup: Duration::from_secs_f64(arguments.warmup),
-        duration: Duration::from_secs_f64(arguments.seconds),
+        duration: Duration::from_secs_f64(arguments.duration),
         rounds: arguments.rounds as usize,
         nodes: arguments.nodes,
         node_bytes: arguments.node_bytes as usize,
@@ -213,7 +258,7 @@ fn plan(arguments: &Arguments) -> Outcome<Plan> {
     })
 }
 
-fn workloads(arguments: &Arguments) -> Outcome<Vec<Workload>> {
+fn workloads(arguments: &Run) -> Outcome<Vec<Workload>> {
     if arguments.workloads.is_empty() {
         let mut all = Workload::all();
         all.retain(|workload| !workload.is_disturbed);
@@ -231,7 +276,7 @@ fn workloads(arguments: &Arguments) -> Outcome<Vec<Workload>> {
     arguments.workloads.iter().map(parse).collect()
 }
 
-fn servers(arguments: &Arguments) -> Outcome<Vec<Server>> {
+fn servers(arguments: &Run) -> Outcome<Vec<Server>> {
     if arguments.servers.is_empty() {
         return Err("which server? name it: --server NAME=HOST:PORT".into());
     }

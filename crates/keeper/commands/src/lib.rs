@@ -3,11 +3,46 @@
 
 pub mod admin;
 #[cfg(feature = "bench")]
-pub mod bench;
-mod gateway;
+mod bench;
 pub mod guests;
 mod migrate;
 mod name;
+mod server;
 pub mod zookeeper;
 
-pub use gateway::{Arguments, run};
+use plinth_terminal::Outcome;
+
+#[derive(clap::Args, Debug)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// Run a gateway, which serves ZooKeeper's clients from a cluster
+    Server(Box<server::Arguments>),
+    /// Copy ZooKeeper's nodes, with everything about them, into a new tree
+    Import(migrate::ImportArguments),
+    /// Copy a tree to ZooKeeper: into the data directory of a new server, or to a live one
+    Export(migrate::ExportArguments),
+    /// Compare servers that speak ZooKeeper's protocol, in alternating runs
+    #[cfg(feature = "bench")]
+    Bench(bench::Arguments),
+}
+
+plinth_terminal::command!(
+    "keeper",
+    "ZooKeeper's clients on a cluster: serve them, import and export nodes, measure",
+    Arguments => run
+);
+
+fn run(arguments: Arguments) -> Outcome {
+    match arguments.command {
+        Command::Server(arguments) => server::run(&arguments),
+        Command::Import(arguments) => migrate::import(arguments),
+        Command::Export(arguments) => migrate::export(arguments),
+        #[cfg(feature = "bench")]
+        Command::Bench(arguments) => bench::run(arguments),
+    }
+}

@@ -17,14 +17,6 @@ use std::path::PathBuf;
 /// Most paths of nodes that could not be read that the report has.
 const UNREADABLE_SHOWN: usize = 1000;
 
-#[derive(clap::Subcommand, Debug)]
-pub enum Command {
-    /// Copy ZooKeeper's nodes, with everything about them, into a new tree
-    Import(ImportArguments),
-    /// Copy a tree to ZooKeeper: into the data directory of a new server, or to a live one
-    Export(ExportArguments),
-}
-
 /// A ZooKeeper that runs.
 #[derive(Clone, Debug)]
 struct Addresses(Vec<SocketAddr>);
@@ -119,18 +111,11 @@ pub struct ExportArguments {
     tree: TreeArguments,
 }
 
-pub fn run(command: Command) -> Outcome {
-    match command {
-        Command::Import(arguments) => import(arguments),
-        Command::Export(arguments) => export(arguments),
-    }
-}
-
 fn tell(bar: &ProgressBar) -> impl Fn(&str, u64) + '_ {
     |what, count| bar.set_message(format!("{what}: {}", grouped(count as f64)))
 }
 
-fn import(arguments: ImportArguments) -> Outcome {
+pub fn import(arguments: ImportArguments) -> Outcome {
     set_knobs(parse_knobs(&arguments.knobs)?);
     let ImportArguments { source, tree, .. } = arguments;
     let began = now_in_runtime();
@@ -241,7 +226,7 @@ fn report_import(imported: &Imported, files: Option<Vec<String>>, json: bool, se
     }
 }
 
-fn export(arguments: ExportArguments) -> Outcome {
+pub fn export(arguments: ExportArguments) -> Outcome {
     let ExportArguments { goal, tree } = arguments;
     let began = now_in_runtime();
     let bar = progress::bar(0, "exporting");

@@ -47,7 +47,7 @@ pub struct ForClients {
 impl ForClients {
     /// # Errors
     /// They contradict each other: one line, which begins with `at`.
-    pub fn options(&self, at: &str, tree: String) -> Outcome<Options> {
+    pub fn options(&self, tree: String) -> Outcome<Options> {
         let options = Options {
             tree,
             tick_ms: self.tick_ms,
@@ -62,7 +62,7 @@ impl ForClients {
         let longest = self.max_session_timeout_ms.unwrap_or(20 * self.tick_ms);
         match shortest > longest {
             true => Err(format!(
-                "{at}: the shortest time-out of a session, {shortest} ms, is longer than the longest, {longest} ms: \
+                "the shortest time-out of a session, {shortest} ms, is longer than the longest, {longest} ms: \
                 give others with --min-session-timeout-ms and --max-session-timeout-ms"
             )),
             false => Ok(options),

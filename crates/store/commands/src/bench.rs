@@ -1,4 +1,4 @@
-//! `plinth bench run`, and what is done with its results.
+//! `plinth bench`: measuring a cluster, and what is done with the results.
 
 #![allow(clippy::disallowed_types)] // the user's files
 
@@ -23,7 +23,42 @@ const LIBRARY_API_VERSION: i32 = 710;
 const RATE_CLIENTS: usize = 10_000;
 
 #[derive(clap::Args, Debug)]
-pub struct Run {
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// Run a workload against a cluster and print the results
+    Run(Box<Run>),
+    /// Make an HTML page with plots from the output of `bench run --json`. Files or directories with the same workloads
+    /// are shown side by side
+    Report(Report),
+    /// Measure the speed of this machine, in a few seconds and without a cluster
+    Calibrate(Calibrate),
+    /// Print the output of `bench run --json` as Markdown tables, scaled to the machine where FoundationDB was
+    /// measured
+    Scale(Scale),
+}
+
+plinth_terminal::command!(
+    "bench",
+    "Measure how fast a cluster is",
+    Arguments => run
+);
+
+fn run(arguments: Arguments) -> Outcome {
+    match arguments.command {
+        Command::Run(run) => run_workload(*run),
+        Command::Report(report) => make_page(&report),
+        Command::Calibrate(arguments) => calibrate(&arguments),
+        Command::Scale(scale) => print_scaled(&scale),
+    }
+}
+
+#[derive(clap::Args, Debug)]
+struct Run {
     #[command(flatten)]
     cluster: ClusterArguments,
     /// Workload; `list` explains them. It reads and writes 16-byte keys across the whole key space: use a separate
@@ -75,7 +110,7 @@ pub struct Run {
 }
 
 #[derive(clap::Args, Debug)]
-pub struct Calibrate {
+struct Calibrate {
     /// Directory whose disk is measured
     #[arg(long, value_name = "DIR", default_value = ".")]
     directory: PathBuf,
@@ -85,14 +120,14 @@ pub struct Calibrate {
 }
 
 #[derive(clap::Args, Debug)]
-pub struct Table {
+struct Scale {
     /// Files with the output of `bench run --json`
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 }
 
 #[derive(clap::Args, Debug)]
-pub struct Report {
+struct Report {
     /// Files with the output of `bench run --json`
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
@@ -108,7 +143,7 @@ fn parse_rate(text: &str) -> Result<f64, String> {
     }
 }
 
-pub fn calibrate(arguments: &Calibrate) -> Outcome {
+fn calibrate(arguments: &Calibrate) -> Outcome {
     let calibration = Calibration::measure(&arguments.directory)?;
     if arguments.json {
         println!("{}", calibration.to_json());
@@ -128,7 +163,7 @@ fn print_calibration(calibration: &Calibration) {
     }
 }
 
-pub fn run(arguments: Run) -> Outcome {
+fn run_workload(arguments: Run) -> Outcome {
     if arguments.workload == "list" {
         for workload in Workload::all() {
             println!("{:<18} {}", workload.name, workload.about);
@@ -315,22 +350,19 @@ fn read_runs(files: &[PathBuf]) -> Outcome<Vec<Value>> {
     Ok(runs)
 }
 
-pub fn table(arguments: &Table) -> Outcome {
+fn print_scaled(arguments: &Scale) -> Outcome {
     print!("{}", scale::tables(&read_runs(&arguments.files)?)?);
     Ok(())
 }
 
-/// Makes the page of runs of the store. `of_others` makes it of runs that are of another family, and gives `None` for
-/// those of the store.
-pub fn report(arguments: &Report, of_others: fn(&[Value]) -> Option<Outcome<String>>) -> Outcome {
+fn make_page(arguments: &Report) -> Outcome {
     let read = |file: &PathBuf| Ok((file.clone(), read_runs(std::slice::from_ref(file))?));
     let files: Vec<_> = arguments.files.iter().map(read).collect::<Outcome<_>>()?;
     let runs: Vec<_> = files.iter().flat_map(|(_, runs)| runs.clone()).collect();
-    let page = match of_others(&runs) {
-        Some(page) => page?,
-        None => page(&sets(files)),
-    };
-    std::fs::write(&arguments.output, page).map_err(|error| {
+    if runs.iter().any(|run| run["kinds"].is_object()) {
+        return Err("these runs are of `plinth keeper bench run`: `plinth keeper bench report` makes their page".into());
+    }
+    std::fs::write(&arguments.output, page(&sets(files))).map_err(|error| {
         format!(
             "{}: {error}; choose another with -o",
             arguments.output.display()

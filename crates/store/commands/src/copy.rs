@@ -17,6 +17,7 @@ use plinth_core::key::printable;
 use plinth_measure::grouped;
 use plinth_runtime::{TaskGroup, now};
 use plinth_terminal::connect;
+use plinth_terminal::tls::TlsArguments;
 use plinth_terminal::{Outcome, progress};
 use side::{Libraries, Side};
 use std::cell::{Cell, RefCell};
@@ -28,7 +29,7 @@ use std::rc::Rc;
 const PASSES_MAX: u32 = 5;
 
 #[derive(clap::Args, Debug)]
-pub struct Arguments {
+struct Arguments {
     /// Cluster file of the source database
     #[arg(long, value_name = "FILE")]
     from: PathBuf,
@@ -80,13 +81,21 @@ pub struct Arguments {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    tls: TlsArguments,
 }
 
-pub fn run(arguments: Arguments) -> Outcome {
+plinth_terminal::command!(
+    "copy",
+    "Copy a database into another: from and to Plinth, FoundationDB, or any cluster that a libfdb_c can open",
+    Arguments => run
+);
+
+fn run(arguments: Arguments) -> Outcome {
     let (begin, end) = arguments.range.parse()?;
     let whole = Piece { begin, end };
     connect::block_on(async {
-        let mut libraries = Libraries::new(arguments.api_version);
+        let mut libraries = Libraries::new(arguments.tls.clone(), arguments.api_version);
         let from = libraries.open("--from", &arguments.from, arguments.from_library.as_deref());
         let from = from.await?;
         let to = libraries.open("--to", &arguments.to, arguments.to_library.as_deref());

@@ -33,13 +33,13 @@ const RESTART_AFTER: Duration = Duration::from_secs(2);
 const START_LIMIT: Duration = Duration::from_secs(60);
 const PROCESSES_MAX: u16 = 100;
 /// Of the first server.
-pub const PORT: u16 = 4500;
+const PORT: u16 = 4500;
 
 #[derive(clap::Args, Debug)]
-pub struct Arguments {
+struct Arguments {
     /// Directory for all files; if it holds such a cluster already, that cluster is resumed
     #[arg(long, value_name = "DIR", default_value = "plinth-data")]
-    pub data_dir: PathBuf,
+    data_dir: PathBuf,
     /// Server processes [default: 1, or those of the cluster in the directory]
     #[arg(
         long,
@@ -56,7 +56,7 @@ pub struct Arguments {
     /// Port of the first server; the others take the ports after it [default: 4500, or that of the cluster in the
     /// directory]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
-    pub port: Option<u16>,
+    port: Option<u16>,
     /// Cache of each server, in MiB
     #[arg(
         long,
@@ -66,14 +66,14 @@ pub struct Arguments {
     )]
     cache_mib: u64,
     /// Port of the first server's metrics page (/metrics, for Prometheus); the others take the ports after it
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
-    pub metrics_port: Option<u16>,
+    #[arg(long, alias = "metrics-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pages_port: Option<u16>,
     /// Port for ZooKeeper's clients: a gateway that keeps its nodes in this cluster
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     keeper_port: Option<u16>,
     /// Do not restart a server that has died
     #[arg(long)]
-    pub no_restart: bool,
+    no_restart: bool,
 }
 
 fn parse_replication(name: &str) -> Result<u32, String> {
@@ -103,7 +103,13 @@ impl Plan {
     }
 }
 
-pub fn run(arguments: Arguments) -> Outcome {
+plinth_terminal::command!(
+    "dev",
+    "Run a local cluster of several server processes",
+    Arguments => run
+);
+
+fn run(arguments: Arguments) -> Outcome {
     connect::block_on(async {
         let path = arguments.data_dir.join(cluster_file::DEFAULT_NAME);
         let _lock = lock(&arguments.data_dir).await?;
@@ -412,10 +418,13 @@ impl Server {
         part: Part,
     ) -> Outcome<Server> {
         let mut command = children::itself();
-        command.arg(part.to_string());
         match part {
-            Part::Server(index) => Self::add_server(&mut command, arguments, listen, index),
+            Part::Server(index) => {
+                command.arg("server");
+                Self::add_server(&mut command, arguments, listen, index);
+            }
             Part::Keeper => {
+                command.args(["keeper", "server"]);
                 let trace = arguments.data_dir.join("keeper.jsonl");
                 command.arg("--trace").arg(trace);
             }
@@ -438,9 +447,9 @@ impl Server {
 
     fn add_server(command: &mut Command, arguments: &Arguments, listen: SocketAddr, index: usize) {
         let directory = arguments.data_dir.join(listen.port().to_string());
-        if let Some(port) = arguments.metrics_port {
+        if let Some(port) = arguments.pages_port {
             let page = SocketAddr::new(listen.ip(), port + index as u16);
-            command.args(["--metrics", &page.to_string()]);
+            command.args(["--pages", &page.to_string()]);
         }
         command
             .arg("--data-dir")

@@ -23,7 +23,7 @@ const WRITE_BUFFER_BYTES: usize = 1 << 20;
 const CHUNK_BYTES: i32 = 500_000;
 
 #[derive(clap::Args, Debug)]
-pub struct Arguments {
+struct Arguments {
     /// File to write; `-` for standard output
     #[arg(value_name = "FILE", default_value = "-")]
     file: String,
@@ -42,7 +42,13 @@ pub struct Arguments {
     force: bool,
 }
 
-pub fn run(arguments: Arguments) -> Outcome {
+plinth_terminal::command!(
+    "dump",
+    "Write the pairs of a cluster to a file",
+    Arguments => run
+);
+
+fn run(arguments: Arguments) -> Outcome {
     let (mut begin, end) = arguments.range.parse()?;
     let format = Format::choose(arguments.format, &arguments.file);
     let (mut file, mut has_some) = (None, false);

@@ -13,7 +13,7 @@ use plinth_terminal::keys::{for_new_cluster, found, secret, write};
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args, Debug)]
-pub struct Arguments {
+struct Arguments {
     /// Cluster file that the keys lie beside: `plinth.cluster` has `plinth.keys`
     #[arg(
         short = 'C',
@@ -169,7 +169,13 @@ pub async fn close_new(connection: &Connection) -> Outcome<Option<String>> {
     Ok(None)
 }
 
-pub fn run(arguments: Arguments) -> Outcome {
+plinth_terminal::command!(
+    "keys",
+    "Make and change the key file of a cluster, which says who may do what",
+    Arguments => run
+);
+
+fn run(arguments: Arguments) -> Outcome {
     block_on(carry_out(arguments))
 }
 

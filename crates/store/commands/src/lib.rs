@@ -1,19 +1,20 @@
-//! The commands of the store. Each is a module with its flags and its code.
+//! The commands of the store. Each is a module with its flags and its code, and registers itself
+//! (`plinth_terminal::commands`).
 
 #[cfg(feature = "bench")]
-pub mod bench;
-pub mod copy;
-pub mod demo;
-pub mod dev;
-pub mod dump;
-pub mod keys;
-pub mod load;
+mod bench;
+mod copy;
+mod demo;
+mod dev;
+mod dump;
+mod keys;
+mod load;
 mod rows;
-pub mod server;
-pub mod shell;
+mod server;
+mod shell;
 #[cfg(feature = "sim")]
 pub mod sim;
-pub mod status;
-pub mod stream;
-pub mod token;
-pub mod top;
+mod status;
+mod stream;
+mod token;
+mod top;

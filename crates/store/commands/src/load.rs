@@ -36,7 +36,7 @@ const COMPARE_LINES: u64 = 100_000;
 const BATCH_ROWS_MAX: usize = 10_000;
 
 #[derive(clap::Args, Debug)]
-pub struct Arguments {
+struct Arguments {
     /// File to load; `-` for standard input
     #[arg(value_name = "FILE")]
     file: String,
@@ -88,7 +88,13 @@ struct Running {
     rows: u64,
 }
 
-pub fn run(arguments: Arguments) -> Outcome {
+plinth_terminal::command!(
+    "load",
+    "Load pairs from a file into a cluster",
+    Arguments => run
+);
+
+fn run(arguments: Arguments) -> Outcome {
     let prefix = plinth_core::key::unprintable(&arguments.prefix)
         .ok_or("--prefix: there is a broken escape; a backslash itself is written \\\\")?;
     if arguments.resume && arguments.file == "-" {

@@ -5,15 +5,12 @@ use plinth_protocol::control::ProcessClass;
 use plinth_rpc::Place;
 use plinth_runtime::knobs::{knobs, set_knobs};
 use plinth_runtime::metric::page::Page;
-use plinth_runtime::real::{block_on, interrupted, spawn_worker};
+use plinth_runtime::real::{interrupted, spawn_worker};
 use plinth_runtime::{Duration, Either, Task, disk, sleep};
 use plinth_server::metrics::READY;
 use plinth_server::{SSD_CACHE_BYTES, WorkerConfig, accept_lost_registers, run_worker};
-use plinth_terminal::allocator;
-use plinth_terminal::configuration::ConfigArgument;
 use plinth_terminal::connect::with_remedy;
-use plinth_terminal::knobs::parse_knobs;
-use plinth_terminal::process::{follow_parent, raise_file_limit};
+use plinth_terminal::serving::ServingArguments;
 use plinth_terminal::tls::{Listen, PublicAddress, TlsArguments};
 use plinth_terminal::{Outcome, notify, pages, trace_file};
 use std::net::SocketAddr;
@@ -28,7 +25,7 @@ const DISK_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 pub const DEFAULT_CACHE_MIB: u64 = (SSD_CACHE_BYTES >> 20) as u64;
 
 #[derive(clap::Args, Clone, Debug)]
-pub struct Arguments {
+struct Arguments {
     /// Address to listen at; other processes connect to the same address, unless --public-address names another. With
     /// :tls behind it, nobody gets in without a certificate or a key
     #[arg(long, value_name = "IP:PORT")]
@@ -83,27 +80,14 @@ pub struct Arguments {
     /// first
     #[arg(long)]
     pub accept_lost_coordination: bool,
-    /// Set a limit or an interval; `--knob list` shows all knobs
-    #[arg(long = "knob", value_name = "NAME=VALUE")]
-    pub knobs: Vec<String>,
     /// Address of a metrics page (/metrics) for Prometheus. At an address that is not loopback it asks for the token
     /// that `plinth keys page-token` shows, if the cluster has keys
-    #[arg(long, value_name = "IP:PORT")]
-    pub metrics: Option<SocketAddr>,
-    /// File for trace events, one JSON object per line
-    #[arg(long, value_name = "FILE")]
-    pub trace: Option<PathBuf>,
-    /// File for who connected, was refused and changed what, one JSON object per line; without it audit.jsonl in the
-    /// data directory
-    #[arg(long, value_name = "FILE")]
-    pub audit: Option<PathBuf>,
+    #[arg(long, alias = "metrics", value_name = "IP:PORT")]
+    pub pages: Option<SocketAddr>,
     #[command(flatten)]
     pub tls: TlsArguments,
     #[command(flatten)]
-    _config: ConfigArgument,
-    /// End when the process with this number, the parent, ends
-    #[arg(long, hide = true)]
-    pub parent: Option<u32>,
+    pub serving: ServingArguments,
 }
 
 fn parse_class(name: &str) -> Result<ProcessClass, String> {
@@ -111,26 +95,15 @@ fn parse_class(name: &str) -> Result<ProcessClass, String> {
         .ok_or_else(|| "expected unset, storage, log, stateless or tester".into())
 }
 
-pub fn run(arguments: Arguments) -> Outcome {
-    set_knobs(parse_knobs(&arguments.knobs)?);
-    if let Some(parent) = arguments.parent {
-        follow_parent(parent)?;
-    }
-    if let Some(directory) = arguments.trace.as_deref().and_then(Path::parent)
-        && !directory.as_os_str().is_empty()
-    {
-        // If this fails, opening the file reports the error.
-        let _ = std::fs::create_dir_all(directory);
-    }
-    trace_file::start(arguments.trace.as_deref())?;
-    let audit = arguments.audit.clone();
-    let audit = audit.unwrap_or_else(|| arguments.data_dir.join("audit.jsonl"));
-    trace_file::audit_to(&audit)?;
-    allocator::return_free_memory_when_idle()?;
-    raise_file_limit();
-    let outcome = block_on(serve(arguments));
-    trace_file::flush();
-    outcome
+plinth_terminal::command!(
+    "server",
+    "Run one server process",
+    Arguments => run
+);
+
+fn run(arguments: Arguments) -> Outcome {
+    let directory = Some(arguments.data_dir.as_path());
+    arguments.serving.run(directory, &[], serve(&arguments))
 }
 
 /// Completes the error line of a worker that cannot continue: the file that was warned about, and a remedy.
@@ -144,7 +117,7 @@ fn with_place(line: String) -> String {
     }
 }
 
-async fn serve(arguments: Arguments) -> Outcome {
+async fn serve(arguments: &Arguments) -> Outcome {
     let at = |line: String| format!("server {}: {line}", arguments.listen.address);
     let loading = ClusterFile::load_with(&arguments.cluster_file, arguments.tls.settings());
     let mut cluster = loading.await.map_err(|error| at(with_remedy(error)))?;
@@ -162,28 +135,28 @@ async fn serve(arguments: Arguments) -> Outcome {
         check_ports(public.port(), "--public-address", arguments.workers).map_err(at)?;
     }
     if arguments.accept_lost_coordination {
-        accept_lost_coordination(&arguments, &cluster)
+        accept_lost_coordination(arguments, &cluster)
             .await
             .map_err(at)?;
     }
     let pages: Vec<Page> = (0..arguments.workers).map(|_| Page::default()).collect();
     let page = |worker: u16| {
-        let wanted = arguments.metrics.is_some();
+        let wanted = arguments.pages.is_some();
         wanted.then(|| pages[usize::from(worker)].clone())
     };
-    if let Some(address) = arguments.metrics {
+    if let Some(address) = arguments.pages {
         let router = pages::router(pages.clone());
         let keys = pages::Keys {
             cluster_file: &arguments.cluster_file,
             are_needed: arguments.listen.is_tls(),
         };
-        let router = pages::guarded("--metrics", address, router, keys).map_err(at)?;
+        let router = pages::guarded(pages::flag(), address, router, keys).map_err(at)?;
         let router = router.merge(pages::health(pages.clone(), &READY));
-        pages::serve("--metrics", address, router).map_err(at)?;
+        pages::serve(pages::flag(), address, router).map_err(at)?;
     }
     for worker in 1..arguments.workers {
         let config = worker_config(
-            &arguments,
+            arguments,
             public.as_ref(),
             cluster.clone(),
             worker,
@@ -200,9 +173,9 @@ async fn serve(arguments: Arguments) -> Outcome {
             std::process::exit(1);
         });
     }
-    let _telling = tell_of_full_disks(&arguments);
+    let _telling = tell_of_full_disks(arguments);
     let worker = run_worker(worker_config(
-        &arguments,
+        arguments,
         public.as_ref(),
         cluster,
         0,
@@ -292,7 +265,7 @@ fn worker_config(
         listen: SocketAddr::new(listen.ip(), listen.port() + worker),
         public: public.cloned().map(at),
         // Who starts several, as plinth dev does, tells of them itself.
-        tell: arguments.parent.is_none().then_some(tell),
+        tell: arguments.serving.tells_of_itself().then_some(tell),
         data_directory: worker_directory(&arguments.data_dir, worker),
         cluster,
         cluster_file: Some(arguments.cluster_file.clone()),

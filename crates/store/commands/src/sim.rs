@@ -1,4 +1,4 @@
-//! `plinth sim`: simulated clusters with faults. A seed determines a run, which is the same every time.
+//! `plinth tools sim`: simulated clusters with faults. A seed determines a run, which is the same every time.
 
 use plinth_runtime::Duration;
 use plinth_sim::{
@@ -37,7 +37,7 @@ struct Which {
     /// Seed; it determines everything random
     #[arg(long, value_name = "N")]
     seed: u64,
-    /// Scenario; `plinth sim list` lists them
+    /// Scenario; `plinth tools sim list` lists them
     #[arg(long, value_name = "NAME", default_value = STANDARD)]
     scenario: String,
     #[command(flatten)]
@@ -78,7 +78,7 @@ struct Hunt {
     /// Range of seeds, both ends included
     #[arg(long, value_name = "A..B", value_parser = parse_seeds)]
     seeds: RangeInclusive<u64>,
-    /// Scenario; `plinth sim list` lists them
+    /// Scenario; `plinth tools sim list` lists them
     #[arg(long, value_name = "NAME", default_value = STANDARD)]
     scenario: String,
     #[command(flatten)]
@@ -221,7 +221,7 @@ pub fn run(arguments: Arguments) -> Outcome {
 fn check_names(scenario: &str, planted_fault: Option<&str>) -> Outcome {
     if !scenarios().iter().any(|known| known.name == scenario) {
         return Err(format!(
-            "--scenario: there is no `{scenario}'; `plinth sim list` names them"
+            "--scenario: there is no `{scenario}'; `plinth tools sim list` names them"
         ));
     }
     let Some(fault) = planted_fault else {

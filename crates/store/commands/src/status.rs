@@ -10,7 +10,7 @@ use serde_json::Value;
 pub use summary::{bytes, limit, rate, summary};
 
 #[derive(clap::Args, Debug)]
-pub struct Arguments {
+struct Arguments {
     #[command(flatten)]
     cluster: ClusterArguments,
     /// Print the whole status document as JSON
@@ -18,7 +18,13 @@ pub struct Arguments {
     json: bool,
 }
 
-pub fn run(arguments: Arguments) -> Outcome {
+plinth_terminal::command!(
+    "status",
+    "Show the state of a cluster",
+    Arguments => run
+);
+
+fn run(arguments: Arguments) -> Outcome {
     connect::block_on(async {
         let connection = arguments.cluster.open().await?;
         let document = fetch(&connection).await?;

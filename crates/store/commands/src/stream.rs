@@ -27,7 +27,7 @@ const BYTES_AT_ONCE: usize = 1 << 20;
     after_help = "A position is 24 hexadecimal digits: version, order in the version, and piece. \
         Escapes in names and keys are those of `plinth dump'."
 )]
-pub struct Arguments {
+struct Arguments {
     #[command(subcommand)]
     action: Action,
 }
@@ -126,7 +126,13 @@ struct Forget {
     consumer: String,
 }
 
-pub fn run(arguments: Arguments) -> Outcome {
+plinth_terminal::command!(
+    "stream",
+    "Make, list, follow and drop streams: records of changes, or of what was appended",
+    Arguments => run
+);
+
+fn run(arguments: Arguments) -> Outcome {
     connect::block_on(async {
         match arguments.action {
             Action::Create(create) => create.run().await,

@@ -15,7 +15,7 @@ const FORMAT: &str = "plinth-sign-1";
 const OTHERS: u32 = 0o077;
 
 #[derive(clap::Args, Debug)]
-pub struct Arguments {
+struct Arguments {
     #[command(subcommand)]
     command: Command,
 }
@@ -126,7 +126,13 @@ fn load(path: &Path) -> Outcome<SigningKey> {
     parse(&text).ok_or_else(wrong)
 }
 
-pub fn run(arguments: Arguments) -> Outcome {
+plinth_terminal::command!(
+    "token",
+    "Make keys that sign tokens, and sign tokens: grants of a part of a database to clients",
+    Arguments => run
+);
+
+fn run(arguments: Arguments) -> Outcome {
     match arguments.command {
         Command::New { name, out } => {
             let key = SigningKey::new(&name[..], keys::secret());

@@ -1,56 +1,21 @@
-//! `plinth top`: the state and load of a cluster, or of whatever else is [`Watched`], updated every second.
+//! `plinth top`: the state and load of a cluster, updated every second.
 
 use crate::status::{self, bytes, rate};
-use crossterm::event::{self, Event, KeyCode, KeyModifiers};
-use crossterm::{cursor, execute, terminal};
 use plinth_measure::grouped;
-use plinth_runtime::{Duration, sleep};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::status::available;
+use plinth_terminal::watching::{How, Seen, Watched, watch};
 use plinth_terminal::wrap::wrapped;
 use serde_json::Value;
-use std::io::{IsTerminal, Write, stdout};
 use std::pin::Pin;
 
-/// Interval between checks of the keyboard.
-const KEYS_INTERVAL: Duration = Duration::from_millis(50);
-/// Width in columns if there is no terminal.
-const WIDTH: usize = 160;
-
 #[derive(clap::Args, Debug)]
-pub struct How {
-    /// Seconds between two updates
-    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = parse_interval)]
-    interval: f64,
-    /// Print once and exit, as without a terminal
-    #[arg(long)]
-    once: bool,
-}
-
-impl How {
-    pub fn interval(&self) -> Duration {
-        Duration::from_secs_f64(self.interval)
-    }
-
-    pub fn is_once(&self) -> bool {
-        self.once || !stdout().is_terminal()
-    }
-}
-
-/// The lines of the screen, and the verdict of a command that looks once.
-pub type Seen = (Vec<String>, Outcome);
-
-/// What is looked at again and again.
-pub trait Watched {
-    fn look(&mut self) -> Pin<Box<dyn Future<Output = Outcome<Seen>> + '_>>;
-}
-
-fn parse_interval(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
-        _ => Err("expected seconds, from 0.1 to 3600".into()),
-    }
+struct Arguments {
+    #[command(flatten)]
+    cluster: ClusterArguments,
+    #[command(flatten)]
+    how: How,
 }
 
 struct Cluster(Connection);
@@ -64,89 +29,17 @@ impl Watched for Cluster {
     }
 }
 
-pub fn run(cluster: &ClusterArguments, how: &How) -> Outcome {
-    connect::block_on(async { watch(how, &mut Cluster(cluster.open().await?)).await })
-}
+plinth_terminal::command!(
+    "top",
+    "Watch a cluster: the load of each process, updated every second",
+    Arguments => run
+);
 
-/// Shows what `watched` sees, again and again, or once; then its verdict is the command's.
-pub async fn watch(how: &How, watched: &mut dyn Watched) -> Outcome {
-    if how.is_once() {
-        let (lines, verdict) = watched.look().await?;
-        println!("{}", cut(lines, WIDTH).join("\n"));
-        return verdict;
-    }
-    let _screen = Screen::enter()?;
-    loop {
-        let lines = match watched.look().await {
-            Ok((lines, _)) => cut(lines, width()),
-            // What is watched may come back, so show the error and continue.
-            Err(line) => vec![line],
-        };
-        draw(&lines);
-        if wait_or_quit(how.interval()).await {
-            return Ok(());
-        }
-    }
-}
-
-fn cut(lines: Vec<String>, width: usize) -> Vec<String> {
-    let cut = |line: String| line.chars().take(width).collect();
-    lines.into_iter().map(cut).collect()
-}
-
-/// The terminal's alternate screen, until it is dropped.
-struct Screen;
-
-impl Screen {
-    fn enter() -> Outcome<Screen> {
-        let entered = terminal::enable_raw_mode()
-            .and_then(|()| execute!(stdout(), terminal::EnterAlternateScreen, cursor::Hide));
-        match entered {
-            Ok(()) => Ok(Screen),
-            Err(error) => Err(format!("this terminal cannot show it: {error}; try --once")),
-        }
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        let _ = execute!(stdout(), cursor::Show, terminal::LeaveAlternateScreen);
-        let _ = terminal::disable_raw_mode();
-    }
-}
-
-fn width() -> usize {
-    terminal::size().map_or(WIDTH, |(columns, _)| usize::from(columns))
-}
-
-fn draw(lines: &[String]) {
-    let rows = terminal::size().map_or(lines.len(), |(_, rows)| usize::from(rows));
-    let mut out = stdout().lock();
-    let _ = execute!(out, terminal::Clear(terminal::ClearType::All));
-    for (row, line) in lines.iter().take(rows).enumerate() {
-        let _ = execute!(out, cursor::MoveTo(0, row as u16));
-        let _ = write!(out, "{line}");
-    }
-    let _ = out.flush();
-}
-
-/// Waits for `time`. Returns true at once if the user presses q, escape or control-c.
-async fn wait_or_quit(time: Duration) -> bool {
-    let end = plinth_runtime::now() + time;
-    while plinth_runtime::now() < end {
-        while event::poll(Duration::ZERO).unwrap_or(false) {
-            let Ok(Event::Key(key)) = event::read() else {
-                continue;
-            };
-            let control_c =
-                key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-            if control_c || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
-                return true;
-            }
-        }
-        sleep(KEYS_INTERVAL).await;
-    }
-    false
+fn run(arguments: Arguments) -> Outcome {
+    connect::block_on(async {
+        let mut cluster = Cluster(arguments.cluster.open().await?);
+        watch(&arguments.how, &mut cluster).await
+    })
 }
 
 /// The lines of the screen: a summary of the cluster, then the processes. 100 columns wide.
@@ -306,6 +199,7 @@ fn newest_version(cluster: &Value) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plinth_terminal::watching::cut;
     use serde_json::json;
 
     #[test]

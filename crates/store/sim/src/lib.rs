@@ -126,7 +126,7 @@ impl Outcome {
             None => String::new(),
         };
         format!(
-            "plinth sim run --seed {} --scenario {}{planted}{}",
+            "plinth tools sim run --seed {} --scenario {}{planted}{}",
             self.seed, self.scenario, self.limits
         )
     }

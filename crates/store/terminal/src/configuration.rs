@@ -45,12 +45,19 @@ pub struct ConfigArgument {
 /// # Errors
 /// One line, with the file and the line in it.
 pub fn with_file(program: Command, arguments: Vec<OsString>) -> Outcome<Vec<OsString>> {
-    let named = arguments.get(1).and_then(|name| name.to_str());
-    let command = named.and_then(|name| program.find_subcommand(name));
-    let Some(command) = command.filter(|command| of_name(command, CONFIG).is_some()) else {
+    let mut command = &program;
+    let mut depth = 1;
+    while let Some(below) = arguments
+        .get(depth)
+        .and_then(|name| command.find_subcommand(name))
+    {
+        command = below;
+        depth += 1;
+    }
+    if of_name(command, CONFIG).is_none() {
         return Ok(arguments);
-    };
-    let said = &arguments[2..];
+    }
+    let said = &arguments[depth..];
     let Some(path) = value_of(said, CONFIG) else {
         return Ok(arguments);
     };
@@ -60,7 +67,7 @@ pub fn with_file(program: Command, arguments: Vec<OsString>) -> Outcome<Vec<OsSt
         line => format!("{}, line {line}: {what}", path.display()),
     };
     let entries = parse(command, &text).map_err(at)?;
-    let mut all = arguments[..2].to_vec();
+    let mut all = arguments[..depth].to_vec();
     for entry in entries {
         let is_said = names(entry.flag).any(|name| is_said(said, &name));
         // Each knob has a name: what the command line says later of the same one counts.
@@ -69,7 +76,7 @@ pub fn with_file(program: Command, arguments: Vec<OsString>) -> Outcome<Vec<OsSt
         }
     }
     all.extend_from_slice(said);
-    match missing(command, &all[1..]) {
+    match missing(command, &all[depth - 1..]) {
         Some(what) => Err(format!("{}: {what}", path.display())),
         None => Ok(all),
     }

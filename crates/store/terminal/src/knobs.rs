@@ -41,7 +41,7 @@ mod tests {
             are_asked_for(&words)
         };
         assert!(asked("plinth server --knob list"));
-        assert!(asked("plinth keeper --knob=list"));
+        assert!(asked("plinth keeper server --knob=list"));
         assert!(!asked("plinth server --knob moves_max=8 list"));
     }
 }

@@ -1,13 +1,15 @@
 //! What every command line of Plinth shares, whatever it is a command of.
 //!
+//! - [`commands`]: the list of commands.
 //! - [`connect`]: how a tool finds its cluster, and what it says if the cluster does not answer.
 //! - [`tls`], [`knobs`], [`configuration`], [`seconds`]: flags, and files of flags.
-//! - [`process`], [`children`], [`allocator`], [`notify`], [`trace_file`], [`pages`]: what a process has that serves.
+//! - [`serving`], [`process`], [`children`], [`allocator`], [`notify`], [`trace_file`], [`pages`]: what a process has that serves.
 //! - [`keys`], [`status`]: key files, and status documents.
-//! - [`shell`], [`progress`], [`wrap`]: what a person sees.
+//! - [`shell`], [`watching`], [`progress`], [`wrap`]: what a person sees.
 
 pub mod allocator;
 pub mod children;
+pub mod commands;
 pub mod configuration;
 pub mod connect;
 pub mod keys;
@@ -17,10 +19,12 @@ pub mod pages;
 pub mod process;
 pub mod progress;
 pub mod seconds;
+pub mod serving;
 pub mod shell;
 pub mod status;
 pub mod tls;
 pub mod trace_file;
+pub mod watching;
 pub mod wrap;
 
 /// Result of a command; the error is one line for the user.

@@ -70,6 +70,16 @@ pub struct Keys<'a> {
 ///
 /// # Errors
 /// There are no keys, and they are needed: a line for the user.
+/// The flag that gives the address of a process's pages, as the user has typed it: it had other names once.
+pub fn flag() -> &'static str {
+    const NAMES: [&str; 3] = ["--pages", "--metrics", "--admin"];
+    let is_said = |name: &&&str| {
+        let typed = |said: &str| said.split('=').next() == Some(name);
+        std::env::args_os().any(|said| said.to_str().is_some_and(typed))
+    };
+    NAMES.iter().find(is_said).unwrap_or(&NAMES[0])
+}
+
 pub fn guarded(flag: &str, address: SocketAddr, router: Router, of: Keys) -> Outcome<Router> {
     if address.ip().is_loopback() {
         return Ok(router);

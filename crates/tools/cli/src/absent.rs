@@ -3,38 +3,29 @@
 use std::ffi::OsString;
 
 const KEEPER: bool = cfg!(feature = "keeper");
-const DELOS: bool = cfg!(feature = "delos");
-const FARM: bool = cfg!(feature = "farm");
 const BENCH: bool = cfg!(feature = "bench");
 
 /// Words of a command line, and whether this build knows them.
-const PARTS: [(&[&str], bool); 14] = [
+const PARTS: [(&[&str], bool); 10] = [
     (&["keeper"], KEEPER),
+    (&["keeper", "bench"], BENCH),
     (&["dev", "--keeper-port"], KEEPER),
     (&["table"], cfg!(feature = "tables")),
-    (&["delos"], DELOS),
-    (&["top", "--delos"], DELOS),
-    (&["farm"], FARM),
-    (&["dev", "--farm"], FARM),
-    (&["dev", "--durable"], FARM),
-    (&["dev", "--backups"], FARM),
+    (&["delos"], cfg!(feature = "delos")),
+    (&["delos", "bench"], BENCH),
+    (&["farm"], cfg!(feature = "farm")),
     (&["farm", "bench"], BENCH),
     (&["bench"], BENCH),
-    (&["bench", "keeper"], KEEPER),
-    (&["bench", "delos"], DELOS),
-    (&["sim"], cfg!(feature = "sim")),
+    (&["tools", "sim"], cfg!(feature = "sim")),
 ];
 
 /// The line for a command line with a part that this build does not have.
 pub fn line(arguments: &[OsString]) -> Option<String> {
-    first(arguments, &PARTS).map(said)
-}
-
-pub fn said(words: &[&str]) -> String {
-    format!(
+    let part = first(arguments, &PARTS)?;
+    Some(format!(
         "this build has no `{}'; build it with everything: cargo build --release --package plinth-cli",
-        words.join(" ")
-    )
+        part.join(" ")
+    ))
 }
 
 fn first<'a>(arguments: &[OsString], parts: &[(&'a [&'a str], bool)]) -> Option<&'a [&'a str]> {
@@ -67,17 +58,20 @@ mod tests {
     fn a_command_or_flag_that_is_left_out_is_known_wherever_it_is_asked_for() {
         let parts: [(&[&str], bool); 4] = [
             (&["keeper"], false),
-            (&["dev", "--farm"], false),
-            (&["bench"], true),
-            (&["bench", "keeper"], false),
+            (&["dev", "--keeper-port"], false),
+            (&["farm"], true),
+            (&["farm", "bench"], false),
         ];
         for (line, part) in [
-            ("keeper --listen 127.0.0.1:2181", Some("keeper")),
+            ("keeper server --listen 127.0.0.1:2181", Some("keeper")),
             ("help keeper", Some("keeper")),
-            ("dev --data-dir d --farm 3", Some("dev --farm")),
-            ("dev --farm=3", Some("dev --farm")),
-            ("bench keeper --rounds 3", Some("bench keeper")),
-            ("help bench keeper", Some("bench keeper")),
+            (
+                "dev --data-dir d --keeper-port 2181",
+                Some("dev --keeper-port"),
+            ),
+            ("dev --keeper-port=2181", Some("dev --keeper-port")),
+            ("farm bench ycsb", Some("farm bench")),
+            ("help farm bench", Some("farm bench")),
             ("bench run --workload keeper", None),
             ("dev --data-dir keeper", None),
             ("cli --exec keeper", None),

@@ -21,13 +21,16 @@ fn the_samples_have_every_flag_with_a_value_that_it_takes_and_its_default() {
             include_str!("../../../../docs/samples/server.toml"),
         ),
         (
-            "keeper",
+            "keeper server",
             include_str!("../../../../docs/samples/keeper.toml"),
         ),
     ] {
         assert!(!sample.lines().any(|line| line.len() > 119), "{name}");
         let program = crate::program();
-        let command = program.find_subcommand(name).expect("there is one");
+        let mut command = &program;
+        for word in name.split(' ') {
+            command = command.find_subcommand(word).expect("there is one");
+        }
         parse(command, sample).unwrap_or_else(|(line, what)| panic!("{name}:{line}: {what}"));
         let text = settings(sample);
         let entries = parse(command, &text);

@@ -169,15 +169,16 @@ fn wrong_usage_exits_with_two() {
         &["server"],
         &["nothing"],
         &["bench", "run"],
-        &["keeper", "--min-session-timeout-ms", "3999"],
-        &["bench", "keeper", "--server", "127.0.0.1:2181"],
-        &["bench", "keeper", "--server", "a=nowhere"],
+        &["keeper", "server", "--min-session-timeout-ms", "3999"],
+        &["keeper", "bench", "run", "--server", "127.0.0.1:2181"],
+        &["keeper", "bench", "run", "--server", "a=nowhere"],
         &[
-            "bench",
             "keeper",
+            "bench",
+            "run",
             "--server",
             "a=127.0.0.1:1",
-            "--seconds",
+            "--duration",
             "0",
         ],
     ] {
@@ -192,7 +193,7 @@ fn wrong_usage_exits_with_two() {
         .output();
     assert!(error_line(&output.expect("the binary was built")).contains("--processes 3"));
     let output = Command::new(BINARY)
-        .args(["keeper", "--min-session-timeout-ms", "9000"])
+        .args(["keeper", "server", "--min-session-timeout-ms", "9000"])
         .args(["--max-session-timeout-ms", "8000"])
         .output();
     assert!(error_line(&output.expect("the binary was built")).contains("9000 ms"));
@@ -202,7 +203,7 @@ fn wrong_usage_exits_with_two() {
 fn a_bench_of_servers_that_cannot_be_measured_says_why() {
     let line = |more: &[&str]| {
         let output = Command::new(BINARY)
-            .args(["bench", "keeper"])
+            .args(["keeper", "bench", "run"])
             .args(more)
             .output();
         error_line(&output.expect("the binary was built"))
@@ -558,7 +559,7 @@ fn a_command_whose_reader_has_gone_ends_without_a_word() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let output = Command::new(BINARY)
-        .args(["sim", "list"])
+        .args(["tools", "sim", "list"])
         .stdout(writer)
         .stderr(Stdio::piped())
         .spawn()

@@ -1,4 +1,4 @@
-//! `plinth bench delos` measures what it says it does, in a short run. Goals of speed are not asked for here.
+//! `plinth delos bench` measures what it says it does, in a short run. Goals of speed are not asked for here.
 
 use crate::common::{BINARY, Directory, error_line, text};
 use serde_json::Value;
@@ -8,9 +8,9 @@ fn bench(directory: &Directory, more: &[&str]) -> Output {
     let mut command = Command::new(BINARY);
     command
         .args([
-            "bench",
             "delos",
-            "--seconds",
+            "bench",
+            "--duration",
             "0.5",
             "--rounds",
             "1",
@@ -68,7 +68,7 @@ fn bad_input_gets_one_line() {
     );
     let nowhere = ["reconfigure", "--directory", "/proc/nowhere"];
     let nowhere = Command::new(BINARY)
-        .args(["bench", "delos"])
+        .args(["delos", "bench"])
         .args(nowhere)
         .output();
     let line = error_line(&nowhere.expect("it runs"));

@@ -191,7 +191,7 @@ fn a_service_with_keys_lets_each_in_as_far_as_its_key_leads() {
         std::fs::copy(directory.file("lock.keys"), data.join("service.keys")).expect("a copy");
         let listen = format!("127.0.0.1:{}", first + i);
         let mut command = Command::new(common::BINARY);
-        command.args(["delos", "serve", "--listen", &listen, "--data-dir"]);
+        command.args(["delos", "server", "--listen", &listen, "--data-dir"]);
         let process = command.arg(&data).stderr(Stdio::null()).spawn();
         processes.push(common::Server(process.expect("it runs")));
         replicas.extend(["--replica".to_owned(), format!("r{i}={listen}")]);

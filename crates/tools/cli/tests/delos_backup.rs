@@ -42,7 +42,7 @@ impl Machines {
     fn start(&self, i: u16) -> Server {
         let mut command = Command::new(BINARY);
         command
-            .args(["delos", "serve", "--listen", &self.address(i)])
+            .args(["delos", "server", "--listen", &self.address(i)])
             .args(["--knob", "delos_backup_wait_ms=100"])
             .arg("--data-dir")
             .arg(self.directory.file(&format!("r{i}")))

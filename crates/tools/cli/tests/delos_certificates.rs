@@ -49,7 +49,7 @@ impl Place {
     /// Without a certificate.
     fn replica(&self, i: u16, ending: &str) -> Command {
         let mut serve = Command::new(BINARY);
-        serve.args(["delos", "serve", "--listen"]);
+        serve.args(["delos", "server", "--listen"]);
         serve.arg(format!("{}{ending}", self.address(i)));
         serve
             .arg("--data-dir")
@@ -117,7 +117,7 @@ fn start(mut command: Command) -> Server {
 
 fn ask(file: &Path, command: &str, more: &[&str]) -> Command {
     let mut asked = Command::new(BINARY);
-    asked.args(["delos", command]).arg(file);
+    asked.args(["delos", command, "-C"]).arg(file);
     asked.args(["--timeout", "20"]).args(more);
     asked
 }
@@ -241,7 +241,7 @@ fn a_service_moves_to_tls_while_it_is_used() {
 /// variables about the service.
 fn secured_gateway(place: &Place, secure: &str) -> Server {
     let mut secured = Command::new(BINARY);
-    secured.args(["table", "serve", "--listen", &format!("{secure}:tls")]);
+    secured.args(["table", "server", "--listen", &format!("{secure}:tls")]);
     secured.arg("--service").arg(place.service());
     secured.stdin(Stdio::null());
     secured.envs(place.files.variables_of("app-1"));
@@ -279,7 +279,7 @@ fn tables_over_tls_are_served_by_a_gateway_with_a_certificate() {
     let listen = format!("127.0.0.1:{}", free_ports(1));
     let gateway = || {
         let mut serve = Command::new(BINARY);
-        serve.args(["table", "serve", "--listen", &listen, "--service"]);
+        serve.args(["table", "server", "--listen", &listen, "-C"]);
         serve.arg(place.service()).stdin(Stdio::null());
         serve
     };
@@ -293,7 +293,7 @@ fn tables_over_tls_are_served_by_a_gateway_with_a_certificate() {
     loop {
         let mut shell = Command::new(BINARY);
         let statements = "create table notes (id int, primary key (id))";
-        let asked = shell.args(["table", "--connect", &listen, "--exec", statements]);
+        let asked = shell.args(["table", "cli", "--connect", &listen, "--exec", statements]);
         let output = asked.output().expect("it runs");
         if output.status.success() {
             break;
@@ -305,6 +305,7 @@ fn tables_over_tls_are_served_by_a_gateway_with_a_certificate() {
     let mut shell = Command::new(BINARY);
     shell.args([
         "table",
+        "cli",
         "--connect",
         &format!("{secure}:tls"),
         "--exec",
@@ -364,7 +365,7 @@ fn what_is_said_of_certificates_means_something_or_is_refused() {
     mixed.envs(place.files.variables("node", "ca"));
     ends(&mut mixed, "somebody else sign theirs");
 
-    let page = ["--metrics", "0.0.0.0:1"];
+    let page = ["--pages", "0.0.0.0:1"];
     ends(&mut serve(":tls", &page), "no keys to guard it");
     // A tool says that it does not use what it is given.
     let mut unused = place.create("lock", &[""]);

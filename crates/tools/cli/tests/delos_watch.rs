@@ -58,7 +58,7 @@ fn operators_see_a_service_as_numbers_and_on_a_screen() {
         .args([
             "--port",
             &port.to_string(),
-            "--metrics-port",
+            "--pages-port",
             &pages.to_string(),
         ])
         .arg("--data-dir")
@@ -74,10 +74,19 @@ fn operators_see_a_service_as_numbers_and_on_a_screen() {
     }
     let file = file.display().to_string();
     let place = directory.file("backup").display().to_string();
-    plinth(&["delos", "backup", &file, "--to", &place, "--timeout", "30"]);
+    plinth(&[
+        "delos",
+        "backup",
+        "-C",
+        &file,
+        "--to",
+        &place,
+        "--timeout",
+        "30",
+    ]);
     for i in 0..20 {
         let request = format!(r#"{{"name":"l{i}","owner":"me","ttl_ms":100000}}"#);
-        plinth(&["delos", "call", &file, "acquire", &request]);
+        plinth(&["delos", "call", "-C", &file, "acquire", &request]);
     }
     let has = |numbers: &str, name: &str| numbers.contains(&format!("\n{name}{{"));
     let asked = asked();

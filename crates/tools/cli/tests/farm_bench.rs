@@ -12,7 +12,7 @@ fn bench(arguments: &[&str]) -> Output {
 }
 
 fn measured(arguments: &[&str]) -> Value {
-    let output = bench(&[arguments, &["--seconds", "0.2", "--json"]].concat());
+    let output = bench(&[arguments, &["--duration", "0.2", "--json"]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     let report: Value = serde_json::from_str(&text(&output.stdout)).expect("JSON");
     assert_eq!(report["workload"], arguments[0]);
@@ -104,7 +104,7 @@ fn bad_input_gets_one_line() {
         ),
         (&["ycsb", "--mix", "d"], "there are a, b, c and e"),
         (&["ycsb", "--theta", "1"], "from 0 to below 1"),
-        (&["reads", "--seconds", "0"], "expected seconds"),
+        (&["reads", "--duration", "0"], "expected seconds"),
         (&["tpcc", "--opacity", "maybe"], "possible values: on, off"),
         (
             &["failures", "--kill", "all"],

@@ -93,7 +93,7 @@ fn a_replica_of_delos_is_known_by_its_public_address() {
             .current_dir(&directory.0);
         command
     };
-    let serve = ["serve", "--data-dir", "r0", "--listen", &everywhere];
+    let serve = ["server", "--data-dir", "r0", "--listen", &everywhere];
     let line = error_line(&run(&serve).output().expect("the binary was built"));
     assert!(line.contains("--public-address"), "{line}");
     let mut serving = run(&serve);

@@ -112,7 +112,7 @@ async fn look_at_pages(cluster: &Cluster) {
     let first_port = free_ports(2);
     let address = |i| SocketAddr::from(([127, 0, 0, 1], first_port + i));
     let admin = address(1).to_string();
-    let _gateway = start_gateway(cluster, address(0), &["--admin", &admin]);
+    let _gateway = start_gateway(cluster, address(0), &["--pages", &admin]);
     let client = connect(address(0), None).await;
     for (path, flags) in [
         ("/a", create_flags::PERSISTENT),
@@ -282,8 +282,9 @@ fn the_bench_measures_gateways_and_tells_what_the_end_of_one_costs() {
     std::fs::write(&known, reference.to_string()).expect("writes");
     let output = Command::new(env!("CARGO_BIN_EXE_plinth"))
         .args([
-            "bench",
             "keeper",
+            "bench",
+            "run",
             "--workload",
             "clickhouse,ycsb-f,bulk-load,failures",
         ])
@@ -297,7 +298,7 @@ fn the_bench_measures_gateways_and_tells_what_the_end_of_one_costs() {
             "--seed",
             "1",
         ])
-        .args(["--seconds", "4", "--warmup", "0.1", "--disturb-at", "1"])
+        .args(["--duration", "4", "--warmup", "0.1", "--disturb-at", "1"])
         .args(["--server", &format!("both={},{}", address(0), address(1))])
         .args(["--disturb", &format!("kill -9 {}", first.0.id())])
         .args(["--calibration", &known, "--json", &json, "--html", &html])

@@ -106,7 +106,7 @@ impl Place {
 
     fn gateway(&self, cluster: &Cluster, more: &[&str]) -> Server {
         let mut arguments = self.arguments("--secure-listen", more);
-        arguments.extend(["--admin".into(), self.admin.to_string()]);
+        arguments.extend(["--pages".into(), self.admin.to_string()]);
         let arguments: Vec<&str> = arguments.iter().map(|one| &one[..]).collect();
         let gateway = start_gateway(cluster, self.plain, &arguments);
         self.await_gateway();
@@ -350,7 +350,7 @@ fn a_secure_port_alone_needs_no_plain_one_and_wrong_files_are_named() {
     place.user("alice");
     let keeper = |arguments: &[String]| {
         let mut keeper = Command::new(BINARY);
-        keeper.arg("keeper").args(arguments).arg("-C");
+        keeper.args(["keeper", "server"]).args(arguments).arg("-C");
         keeper.arg(cluster.cluster_file()).stdin(Stdio::null());
         keeper
     };
@@ -384,7 +384,7 @@ fn a_secure_port_alone_needs_no_plain_one_and_wrong_files_are_named() {
     assert!(line.contains("keeper.key: others can read"), "{line}");
     std::fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).expect("a mode");
     let everywhere = format!("0.0.0.0:{}", place.admin.port());
-    let arguments = place.arguments("--secure-listen", &["--admin", &everywhere]);
+    let arguments = place.arguments("--secure-listen", &["--pages", &everywhere]);
     let _gateway = Server(keeper(&arguments).spawn().expect("it runs"));
     place.await_kazoo();
     assert!(TcpStream::connect(place.plain).is_err());
@@ -413,7 +413,7 @@ fn a_replica_of_zelos_has_a_secure_port_too() {
     let address = SocketAddr::new(HERE, free_ports(1)).to_string();
     let mut serve = Command::new(BINARY);
     serve
-        .args(["delos", "serve", "--listen", &address, "--data-dir"])
+        .args(["delos", "server", "--listen", &address, "--data-dir"])
         .arg(place.file("r0"))
         .args(place.arguments("--zookeeper-secure-listen", &[]));
     let _replica = Server(serve.spawn().expect("it runs"));

@@ -127,7 +127,7 @@ fn a_run_is_measured_with_what_the_machine_is_worth_and_told_as_of_another() {
         std::fs::write(&file, &output.stdout).expect("writes");
         files.push(file);
     }
-    let tables = cluster.plinth(&["bench", "table", &files[0], &files[1]]);
+    let tables = cluster.plinth(&["bench", "scale", &files[0], &files[1]]);
     let tables = text(&tables.stdout);
     assert!(tables.contains("| `bulk-load` | "), "{tables}");
     assert!(tables.contains("| 1/1.00 | "), "{tables}");

@@ -237,7 +237,7 @@ fn page(port: u16, path: &str) -> Option<String> {
 fn operators_see_the_cluster_as_numbers_on_a_screen_and_compared() {
     let port = free_ports(2);
     let metrics = port.to_string();
-    let more = ["--replication", "double", "--metrics-port", &metrics];
+    let more = ["--replication", "double", "--pages-port", &metrics];
     let cluster = Cluster::start("operators", 2, &more);
     cluster.cli("set a b; set c d");
     let compared = cluster.cli("consistencycheck");

@@ -17,7 +17,7 @@ impl Server {
     fn start(directory: &Directory, port: u16) -> Server {
         let address = format!("127.0.0.1:{port}");
         let process = Command::new(BINARY)
-            .args(["table", "serve", "--listen", &address, "--data-dir"])
+            .args(["table", "server", "--listen", &address, "--data-dir"])
             .arg(directory.file("tables"))
             .spawn();
         let server = Server {
@@ -35,7 +35,9 @@ impl Server {
     fn shell(&self, more: &[&str]) -> Output {
         let address = format!("127.0.0.1:{}", self.port);
         let mut shell = Command::new(BINARY);
-        shell.args(["table", "--connect", &address]).args(more);
+        shell
+            .args(["table", "cli", "--connect", &address])
+            .args(more);
         shell
             .stdin(Stdio::null())
             .output()
@@ -160,7 +162,7 @@ fn bad_input_gets_one_line() {
     let run = |directory: &Directory, port: u16| {
         let address = format!("127.0.0.1:{port}");
         let output = Command::new(BINARY)
-            .args(["table", "serve", "--listen", &address, "--data-dir"])
+            .args(["table", "server", "--listen", &address, "--data-dir"])
             .arg(directory.file("tables"))
             .output()
             .expect("the binary was built");

@@ -62,7 +62,7 @@ impl Place {
         command
             .args([
                 "table",
-                "serve",
+                "server",
                 "--listen",
                 &self.address(":tls"),
                 "--data-dir",
@@ -84,7 +84,7 @@ impl Place {
     /// The shell with the certificate of `who`, or with none.
     fn shell(&self, who: &str, ending: &str, statements: &str) -> Output {
         let mut shell = Command::new(BINARY);
-        shell.args(["table", "--connect", &self.address(ending)]);
+        shell.args(["table", "cli", "--connect", &self.address(ending)]);
         shell.args(["--exec", statements]);
         if !who.is_empty() {
             self.certify(&mut shell, who);
@@ -150,7 +150,7 @@ fn options_that_do_not_fit_are_refused_before_anything_is_made() {
     let place = Place::new("table-secure-options");
     let serve = |more: &[&str]| {
         let mut command = Command::new(BINARY);
-        command.args(["table", "serve", "--data-dir"]);
+        command.args(["table", "server", "--data-dir"]);
         command.arg(place.file("tables")).args(more);
         place.certify(&mut command, "node");
         error_line(&command.output().expect("it runs"))

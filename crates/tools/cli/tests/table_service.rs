@@ -84,7 +84,13 @@ impl Service {
     fn replica(&self, i: u16) -> Server {
         let mut command = Command::new(BINARY);
         command
-            .args(["delos", "serve", "--listen", &self.address(i), "--data-dir"])
+            .args([
+                "delos",
+                "server",
+                "--listen",
+                &self.address(i),
+                "--data-dir",
+            ])
             .arg(self.directory.file(&format!("r{i}")));
         Server(command.stdin(Stdio::null()).spawn().expect("it starts"))
     }
@@ -92,7 +98,7 @@ impl Service {
     fn gateway(&self, i: u16) -> Server {
         let (file, address) = (self.file(), self.gateway_address(i));
         let mut command = Command::new(BINARY);
-        command.args(["table", "serve", "--service", &file, "--listen", &address]);
+        command.args(["table", "server", "-C", &file, "--listen", &address]);
         Server(command.stdin(Stdio::null()).spawn().expect("it starts"))
     }
 
@@ -111,6 +117,7 @@ impl Service {
         let said = loop {
             let asked = [
                 "table",
+                "cli",
                 "--connect",
                 &address,
                 "--json",
@@ -289,13 +296,13 @@ fn transactions_go_on_when_a_replica_is_killed_and_none_is_lost_or_done_twice() 
         json!([{ "n": ids.len() }]),
         "none is done twice"
     );
-    let checked = succeeds(&["delos", "check", &service.file(), "--json"]);
+    let checked = succeeds(&["delos", "check", "-C", &service.file(), "--json"]);
     let checked: Value = serde_json::from_str(&checked).expect("JSON");
     assert_eq!(checked["equal"], true);
 }
 
 fn serves_all(service: &Service) -> bool {
-    let status = plinth(&["delos", "status", &service.file(), "--json"]);
+    let status = plinth(&["delos", "status", "-C", &service.file(), "--json"]);
     let status: Value = serde_json::from_str(&text(&status.stdout)).unwrap_or_default();
     let replicas = status["replicas"].as_array();
     replicas.is_some_and(|all| all.iter().all(|replica| replica["serves"] == true))
@@ -325,6 +332,7 @@ fn an_index_is_filled_in_steps_and_wrong_input_gets_one_line() {
     let address = service.gateway_address(0);
     let refused = plinth(&[
         "table",
+        "cli",
         "--connect",
         &address,
         "--exec",
@@ -334,15 +342,15 @@ fn an_index_is_filled_in_steps_and_wrong_input_gets_one_line() {
         error_line(&refused).trim_end(),
         "plinth: unknown: there is no table \"nobody\""
     );
-    let raw = plinth(&["delos", "call", &service.file(), "read", "{}"]);
+    let raw = plinth(&["delos", "call", "-C", &service.file(), "read", "{}"]);
     assert!(
-        error_line(&raw).contains("plinth table serve --service"),
+        error_line(&raw).contains("plinth table server -C"),
         "{}",
         error_line(&raw)
     );
-    let fly = plinth(&["delos", "call", &service.file(), "fly"]);
+    let fly = plinth(&["delos", "call", "-C", &service.file(), "fly"]);
     assert!(error_line(&fly).contains("there is no operation \"fly\""));
-    let missing = plinth(&["table", "serve", "--service", "/nowhere/x.delos"]);
+    let missing = plinth(&["table", "server", "-C", "/nowhere/x.delos"]);
     assert!(
         error_line(&missing).contains("service file"),
         "{}",
@@ -350,12 +358,12 @@ fn an_index_is_filled_in_steps_and_wrong_input_gets_one_line() {
     );
     let taken = plinth(&[
         "table",
-        "serve",
+        "server",
         "--service",
         &service.file(),
         "--listen",
         &address,
     ]);
     assert!(error_line(&taken).contains("cannot listen there"));
-    assert_eq!(plinth(&["table", "serve"]).status.code(), Some(2));
+    assert_eq!(plinth(&["table", "server"]).status.code(), Some(2));
 }

@@ -179,7 +179,7 @@ fn a_port_for_clients_that_somebody_has_is_named_at_once() {
     );
     let mut serve = Command::new(BINARY);
     serve
-        .args(["delos", "serve", "--listen"])
+        .args(["delos", "server", "--listen"])
         .arg(format!("127.0.0.1:{}", service.port))
         .args(["--zookeeper-listen", &address.to_string(), "--data-dir"])
         .arg(service.directory.file("one"));

@@ -34,7 +34,7 @@ impl Limits {
 }
 
 impl fmt::Display for Limits {
-    /// Formats the limits as options of `plinth sim run`.
+    /// Formats the limits as options of `plinth tools sim run`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(service) = &self.service {
             write!(f, " --service {service}")?;
@@ -82,7 +82,7 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// The exit code of `plinth sim run`; each kind has its own, for scripts.
+    /// The exit code of `plinth tools sim run`; each kind has its own, for scripts.
     pub fn exit_code(self) -> u8 {
         match self {
             FailureKind::Correctness => 1,

@@ -188,7 +188,7 @@ async fn choose_coordinators(service: &Service, common: &Common, among: &[Seen])
     })?;
     moved.map_err(|error| format!("the coordinators of {}: {error}", service.name()))?;
     coordinators
-        .write_file(&common.service, service.file.clone())
+        .write_file(&common.which.service, service.file.clone())
         .await;
     Ok(())
 }
@@ -225,7 +225,7 @@ pub async fn add_replica(arguments: &AddReplica) -> Outcome {
     let greeted = timeout(service.left(), greet(service.transport.clone(), at.clone())).await;
     greeted.ok_or_else(|| {
         format!(
-            "no process answers at {}: start `plinth delos serve` there",
+            "no process answers at {}: start `plinth delos server` there",
             at.address
         )
     })??;

@@ -65,7 +65,7 @@ fn parse_any_kind(name: &str) -> Result<String, String> {
     }
 }
 
-/// One of the kinds of `plinth delos serve`.
+/// One of the kinds of `plinth delos server`.
 pub fn parse_kind(name: &str) -> Result<String, String> {
     let kinds: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
     match kinds.contains(&name) {

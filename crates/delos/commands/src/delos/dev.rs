@@ -12,7 +12,7 @@
 use super::create::{self, parse_kind};
 use super::kinds::ZELOS;
 use super::names::{At, file_name, parse_service_name};
-use super::serve::ZOOKEEPER_PORT;
+use super::server::ZOOKEEPER_PORT;
 use super::service::load;
 use plinth_coordination::{key_file, why};
 use plinth_delos::replica::identity::service_file;
@@ -67,8 +67,8 @@ pub struct Arguments {
     #[arg(long = "knob", value_name = "NAME=VALUE")]
     knobs: Vec<String>,
     /// Port of the first replica's metrics page (/metrics, for Prometheus); the others take the ports after it
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
-    metrics_port: Option<u16>,
+    #[arg(long, alias = "metrics-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pages_port: Option<u16>,
 }
 
 impl Arguments {
@@ -94,7 +94,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let zookeeper = arguments.is_zelos().then_some(arguments.zookeeper_port);
     for (flag, first) in [
         ("--port", Some(arguments.port)),
-        ("--metrics-port", arguments.metrics_port),
+        ("--pages-port", arguments.pages_port),
         ("--zookeeper-port", zookeeper),
         ("--zookeeper-admin-port", arguments.zookeeper_admin_port),
     ] {
@@ -108,7 +108,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     parse_knobs(&arguments.knobs)?;
     let name = format!("delos dev {}", arguments.name);
-    arguments.clients.options(&name, String::new())?;
+    let options = arguments.clients.options(String::new());
+    options.map_err(|line| format!("{name}: {line}"))?;
     connect::block_on(async {
         let replicas: Vec<At> = (0..arguments.replicas)
             .map(|i| arguments.replica(i))
@@ -229,7 +230,7 @@ async fn serve(
         arguments.name,
         arguments.kind
     );
-    println!("use it with: plinth delos status {}", path.display());
+    println!("use it with: plinth delos status -C {}", path.display());
     if arguments.is_zelos() {
         let all = (0..arguments.replicas).map(|i| arguments.zookeeper(i).to_string());
         let all: Vec<String> = all.collect();
@@ -263,17 +264,17 @@ impl Process {
         })?;
         let index = at.address.port() - arguments.port;
         let page = arguments
-            .metrics_port
+            .pages_port
             .map(|port| SocketAddr::new(at.address.ip(), port + index).to_string());
         let mut command = children::itself();
         command
-            .args(["delos", "serve", "--service", &arguments.name])
+            .args(["delos", "server", "--service", &arguments.name])
             .args(["--listen", &at.address.to_string()])
             .arg("--data-dir")
             .arg(&directory)
             .arg("--trace")
             .arg(directory.join("trace.jsonl"))
-            .args(page.iter().flat_map(|page| ["--metrics", page]));
+            .args(page.iter().flat_map(|page| ["--pages", page]));
         children::follow(&mut command);
         for knob in &arguments.knobs {
             command.args(["--knob", knob]);

@@ -84,7 +84,7 @@ pub async fn load(path: &Path, tls: &TlsArguments) -> Outcome<ClusterFile> {
 
 impl Service {
     pub async fn open(common: &Common) -> Outcome<Service> {
-        let file = load(&common.service, &common.tls).await?;
+        let file = load(&common.which.service, &common.which.tls).await?;
         Ok(Service::of(file, common.timeout))
     }
 

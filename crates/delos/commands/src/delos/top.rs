@@ -1,13 +1,15 @@
-//! The screen of `plinth top --delos`: the replicas of a service, and how long proposals take through each engine.
+//! `plinth delos top`: the replicas of a service, and how long proposals take through each engine.
 
+use super::Which;
 use super::service::{Seen, Service, ask, load};
 use super::state::{lease_holder, state};
 use plinth_delos::replica::messages::{AskLoad, EngineLoad, Load, ReplicaStatus};
 use plinth_measure::grouped;
-use plinth_runtime::{Duration, Instant, join_all, now};
+use plinth_runtime::{Duration, Instant, join_all, now, sleep};
 use plinth_terminal::Outcome;
-use plinth_terminal::tls::TlsArguments;
-use std::path::Path;
+use plinth_terminal::connect::block_on;
+use plinth_terminal::watching::{How, Seen as Shown, Watched, watch};
+use std::pin::Pin;
 
 const PATIENCE_S: u64 = 5;
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
@@ -18,23 +20,44 @@ struct Look {
     loads: Vec<(u64, Load)>,
 }
 
-/// See the module.
-pub struct Watched {
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    how: How,
+}
+
+pub fn run(arguments: &Arguments) -> Outcome {
+    block_on(async {
+        let file = load(&arguments.which.service, &arguments.which.tls).await?;
+        let mut screen = Screen {
+            service: Service::of(file, PATIENCE_S),
+            before: None,
+        };
+        if arguments.how.is_once() {
+            // Rates are of the time between two looks.
+            screen.frame().await?;
+            sleep(arguments.how.interval()).await;
+        }
+        watch(&arguments.how, &mut screen).await
+    })
+}
+
+struct Screen {
     service: Service,
     before: Option<Look>,
 }
 
-impl Watched {
-    pub async fn open(path: &Path, tls: &TlsArguments) -> Outcome<Watched> {
-        let file = load(path, tls).await?;
-        Ok(Watched {
-            service: Service::of(file, PATIENCE_S),
-            before: None,
-        })
+impl Watched for Screen {
+    fn look(&mut self) -> Pin<Box<dyn Future<Output = Outcome<Shown>> + '_>> {
+        Box::pin(async { Ok((self.frame().await?, Ok(()))) })
     }
+}
 
+impl Screen {
     /// The lines of the screen. Rates and times are those since the call before; of the first call, since the start.
-    pub async fn frame(&mut self) -> Outcome<Vec<String>> {
+    async fn frame(&mut self) -> Outcome<Vec<String>> {
         self.service.renew();
         let seen = self.service.look().await?;
         let asked = seen.iter().map(|of| async {

@@ -72,7 +72,7 @@ impl Session {
         match word {
             Some(word) => format!("{word}: {}", status.message()),
             None if status.code() == tonic::Code::Unavailable => format!(
-                "--connect {}: {}; is a server of tables there (`plinth table serve`)?",
+                "--connect {}: {}; is a server of tables there (`plinth table server`)?",
                 self.address,
                 status.message()
             ),

@@ -1,7 +1,7 @@
 //! The backup of the simulated service: what is restored from it has the rows of the replicas.
 
 use super::shelf::{self, SHELF};
-use super::{CACHE_BYTES, Delos, REGISTERS};
+use super::{CACHE_BYTES, Delos, KIND};
 use crate::backup::restore::{copy_rows, plan};
 use crate::engines::log_backup;
 use crate::replica::messages::{AskBackup, AskChecksum, BackUp, BackupStatus, MarkLog};
@@ -125,7 +125,7 @@ impl Delos {
         let engine = engine.await.map_err(failed)?;
         copy_rows(from.as_ref(), &plan, &engine, "restored").await?;
         let store = LocalStore::open(engine).map_err(failed)?;
-        (REGISTERS.play)(from.as_ref(), &plan, &store).await?;
+        (KIND.play)(from.as_ref(), &plan, &store).await?;
         if (store.applied(), store.checksum()) != (mark, checksum) {
             return Err(format!(
                 "what is restored to position {mark} has checksum {:x} at {}, and a replica had {checksum:x}",

@@ -7,6 +7,7 @@ use plinth_core::{Error, Key, KeySelector, Value};
 use plinth_foreign::{Database as Foreign, Library};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::{ClusterArguments, Connection};
+use plinth_terminal::tls::TlsArguments;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -18,13 +19,16 @@ type Rows = Vec<(Key, Value)>;
 
 /// Libraries that are loaded; each is loaded once.
 pub struct Libraries {
+    /// Of both sides, if they are Plinth's.
+    tls: TlsArguments,
     api_version: i32,
     loaded: Vec<(PathBuf, Library)>,
 }
 
 impl Libraries {
-    pub fn new(api_version: i32) -> Self {
+    pub fn new(tls: TlsArguments, api_version: i32) -> Self {
         Libraries {
+            tls,
             api_version,
             loaded: Vec::new(),
         }
@@ -40,7 +44,10 @@ impl Libraries {
             .collect();
         let database = match library {
             None => {
-                let arguments = ClusterArguments::of(file.to_owned(), 10);
+                let arguments = ClusterArguments {
+                    tls: self.tls.clone(),
+                    ..ClusterArguments::of(file.to_owned(), 10)
+                };
                 Database::Plinth(Rc::new(arguments.open().await?))
             }
             Some(library) => {

@@ -27,7 +27,7 @@ use verify::Verified;
 use work::Worked;
 
 #[derive(clap::Args, Debug)]
-pub struct Arguments {
+struct Arguments {
     /// File whose lines are the records; default: a word list of the system (`apt-get install wamerican-huge`)
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
@@ -53,7 +53,13 @@ struct Measured {
     verified: Verified,
 }
 
-pub fn run(arguments: Arguments) -> Outcome {
+plinth_terminal::command!(
+    "demo",
+    "Load a file into an embedded cluster, run checked transactions through three crashes, and print measurements",
+    Arguments => run
+);
+
+fn run(arguments: Arguments) -> Outcome {
     let path = input::find(arguments.input.as_deref())?;
     let records = Rc::new(input::read(&path)?);
     let directory = fresh_directory(arguments.data_dir.as_deref())?;

@@ -30,7 +30,7 @@ use session::Session;
 use statement::Statement;
 
 #[derive(clap::Args, Debug)]
-pub struct Arguments {
+struct Arguments {
     #[command(flatten)]
     cluster: ClusterArguments,
     /// Statements to run, separated by ';', instead of an interactive shell
@@ -40,7 +40,13 @@ pub struct Arguments {
     form: FormArguments,
 }
 
-pub fn run(arguments: Arguments) -> Outcome {
+plinth_terminal::command!(
+    "cli",
+    "Use a cluster: an interactive shell, or statements from the command line",
+    Arguments => run
+);
+
+fn run(arguments: Arguments) -> Outcome {
     let form = arguments.form.chosen();
     let outcome = connect::block_on(async {
         let connection = arguments.cluster.open().await?;

@@ -13,7 +13,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 
 pub fn start_gateway(cluster: &Cluster, address: SocketAddr, more: &[&str]) -> Server {
     let mut command = Command::new(BINARY);
-    command.args(["keeper", "--listen", &address.to_string()]);
+    command.args(["keeper", "server", "--listen", &address.to_string()]);
     command.args(more).arg("-C");
     let command = command.arg(cluster.cluster_file()).stdin(Stdio::null());
     Server(command.spawn().expect("a gateway starts"))

@@ -81,7 +81,7 @@ impl Replicas {
     pub fn command(&self, i: u16, directory: &str) -> Command {
         let mut command = Command::new(BINARY);
         command
-            .args(["delos", "serve", "--listen", &self.address(i)])
+            .args(["delos", "server", "--listen", &self.address(i)])
             .args(["--data-dir", directory]);
         command
     }

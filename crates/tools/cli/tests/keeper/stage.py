@@ -198,7 +198,7 @@ class Plinth:
         return stage.process("server-%d" % i, command)
 
     def start_gateway(self, stage, i, address):
-        command = [self.binary, "keeper", "--listen", address, "-C", self.file]
+        command = [self.binary, "keeper", "server", "--listen", address, "-C", self.file]
         return stage.process("gateway-%d" % i, [*command, "--trace", stage.work / ("gateway-%d.jsonl" % i)])
 
     def cli(self, statement):

@@ -37,7 +37,7 @@ const FOR: [(&str, &[&str]); 6] = [
     ("keeper/commands", &["plinth-cli", "plinth-delos-commands"]),
     ("farm/commands", &["plinth-cli"]),
     ("delos/commands", &["plinth-cli"]),
-    // Simulated clusters, for `plinth sim` and for tests.
+    // Simulated clusters, for `plinth tools sim` and for tests.
     ("store/sim", &["plinth-commands"]),
     // The world of the in-memory engine in the simulator.
     ("farm/check", &["plinth-farm-commands"]),

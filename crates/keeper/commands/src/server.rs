@@ -1,30 +1,24 @@
-//! `plinth keeper`: a gateway that serves ZooKeeper's clients from a cluster.
+//! `plinth keeper server`: a gateway that serves ZooKeeper's clients from a cluster.
 
+use crate::admin;
 use crate::guests::ForGuests;
 use crate::name::parse_tree;
 use crate::zookeeper::ForClients;
-use crate::{admin, migrate};
 use plinth_coordination::{ClusterFile, cluster_file};
 use plinth_identity::Identity;
 use plinth_keeper::{Doors, Keeper, Options};
-use plinth_runtime::knobs::set_knobs;
-use plinth_runtime::real::{block_on, interrupted};
+use plinth_runtime::real::interrupted;
 use plinth_runtime::{Either, race};
 use plinth_terminal::Outcome;
-use plinth_terminal::configuration::ConfigArgument;
 use plinth_terminal::connect::with_remedy;
-use plinth_terminal::knobs::parse_knobs;
-use plinth_terminal::process::{follow_parent, raise_file_limit};
+use plinth_terminal::serving::ServingArguments;
 use plinth_terminal::tls::TlsArguments;
-use plinth_terminal::{allocator, notify, pages, trace_file};
+use plinth_terminal::{notify, pages};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 #[derive(clap::Args, Debug)]
-#[command(args_conflicts_with_subcommands = true)]
 pub struct Arguments {
-    #[command(subcommand)]
-    command: Option<migrate::Command>,
     /// Address for ZooKeeper's clients [default: 127.0.0.1:2181, or none with --secure-listen]
     #[arg(long, value_name = "IP:PORT")]
     listen: Option<SocketAddr>,
@@ -49,57 +43,34 @@ pub struct Arguments {
     clients: ForClients,
     /// Address of ZooKeeper's AdminServer (/commands) and of a metrics page (/metrics). Beyond loopback it asks for a
     /// token if the cluster has keys: see plinth keys page-token
-    #[arg(long, value_name = "IP:PORT")]
-    admin: Option<SocketAddr>,
+    #[arg(long, alias = "admin", value_name = "IP:PORT")]
+    pages: Option<SocketAddr>,
     /// Memory for nodes, in MiB
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     cache_mib: u64,
-    /// Set a limit or an interval; `plinth server --knob list` shows all knobs
-    #[arg(long = "knob", value_name = "NAME=VALUE")]
-    knobs: Vec<String>,
-    /// File for trace events, one JSON object per line
-    #[arg(long, value_name = "FILE")]
-    trace: Option<PathBuf>,
     #[command(flatten)]
     tls: TlsArguments,
     #[command(flatten)]
-    _config: ConfigArgument,
-    /// End when the process with this number, the parent, ends
-    #[arg(long, hide = true)]
-    parent: Option<u32>,
+    serving: ServingArguments,
 }
 
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 2181);
 
-pub fn run(arguments: Arguments) -> Outcome {
-    if let Some(command) = arguments.command {
-        return migrate::run(command);
-    }
-    let mut options = arguments
-        .clients
-        .options("keeper", arguments.tree.clone())?;
+pub fn run(arguments: &Arguments) -> Outcome {
+    let clients = &arguments.clients;
+    let options = clients.options(arguments.tree.clone());
+    let mut options = options.map_err(|line| format!("keeper server: {line}"))?;
     options.x509_super_user = arguments.guests.super_user();
-    let mut texts = vec![format!(
-        "keeper_cache_bytes_max={}",
-        arguments.cache_mib << 20
-    )];
-    texts.extend(arguments.knobs.iter().cloned());
-    set_knobs(parse_knobs(&texts)?);
-    if let Some(parent) = arguments.parent {
-        follow_parent(parent)?;
-    }
-    trace_file::start(arguments.trace.as_deref())?;
-    allocator::return_free_memory_when_idle()?;
-    raise_file_limit();
-    let outcome = block_on(serve(arguments, options));
-    trace_file::flush();
-    outcome
+    let cache = format!("keeper_cache_bytes_max={}", arguments.cache_mib << 20);
+    arguments
+        .serving
+        .run(None, &[cache], serve(arguments, options))
 }
 
-async fn serve(arguments: Arguments, options: Options) -> Outcome {
+async fn serve(arguments: &Arguments, options: Options) -> Outcome {
     let first = arguments.listen.or(arguments.secure_listen);
     let first = first.unwrap_or(DEFAULT_LISTEN);
-    let at = |line: String| format!("keeper {first}: {line}");
+    let at = |line: String| format!("keeper server {first}: {line}");
     let mut doors = Doors {
         plain: arguments.listen.or(match arguments.secure_listen {
             Some(_) => None,
@@ -125,24 +96,23 @@ async fn serve(arguments: Arguments, options: Options) -> Outcome {
             "cannot listen: {error}; choose another address with --listen or --secure-listen"
         ))
     })?;
-    let questions = match arguments.admin {
+    let questions = match arguments.pages {
         Some(address) => {
             let keys = pages::Keys {
                 cluster_file: &arguments.cluster_file,
                 are_needed,
             };
-            Some(admin::listen("--admin", address, keys).map_err(at)?)
+            Some(admin::listen(pages::flag(), address, keys).map_err(at)?)
         }
         None => None,
     };
     notify::ready(&format!("keeper {first}: listens"));
-    // Who starts it beside servers, as plinth dev does, tells of it itself.
-    if arguments.parent.is_none() {
+    if arguments.serving.tells_of_itself() {
         let doors = [Some(keeper.address()), keeper.secure_address()];
         let mut doors: Vec<String> = doors.iter().flatten().map(ToString::to_string).collect();
         doors.dedup();
         eprintln!(
-            "plinth: keeper: listens for ZooKeeper's clients at {}; its cluster is that of {}",
+            "plinth: keeper server: listens for ZooKeeper's clients at {}; its cluster is that of {}",
             doors.join(" and "),
             arguments.cluster_file.display()
         );

@@ -1,4 +1,4 @@
-//! `plinth delos serve`: the process of one replica.
+//! `plinth delos server`: the process of one replica.
 
 use super::kinds::KINDS;
 use super::names::parse_service_name;
@@ -14,16 +14,14 @@ use plinth_keeper_commands::admin;
 use plinth_keeper_commands::guests::ForGuests;
 use plinth_keeper_commands::zookeeper::ForClients;
 use plinth_rpc::Credentials;
-use plinth_runtime::knobs::set_knobs;
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::net::listen;
-use plinth_runtime::real::{block_on, interrupted};
+use plinth_runtime::real::interrupted;
 use plinth_runtime::{Either, Task, race, spawn};
 use plinth_terminal::Outcome;
-use plinth_terminal::knobs::parse_knobs;
-use plinth_terminal::process::{follow_parent, raise_file_limit};
+use plinth_terminal::pages;
+use plinth_terminal::serving::ServingArguments;
 use plinth_terminal::tls::{Listen, PublicAddress, TlsArguments};
-use plinth_terminal::{allocator, pages, trace_file};
 use plinth_zelos::{Beside, Door};
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -76,21 +74,10 @@ pub struct Arguments {
     #[command(flatten)]
     clients: ForClients,
     /// Address of a metrics page (/metrics) for Prometheus
-    #[arg(long, value_name = "IP:PORT")]
-    metrics: Option<SocketAddr>,
-    /// Set a limit or an interval; `plinth server --knob list` shows all knobs
-    #[arg(long = "knob", value_name = "NAME=VALUE")]
-    knobs: Vec<String>,
-    /// File for trace events, one JSON object per line
-    #[arg(long, value_name = "FILE")]
-    trace: Option<PathBuf>,
-    /// File for who connected, was refused and changed what, one JSON object per line; without it audit.jsonl in the
-    /// data directory
-    #[arg(long, value_name = "FILE")]
-    audit: Option<PathBuf>,
-    /// End when the process with this number, the parent, ends
-    #[arg(long, hide = true)]
-    parent: Option<u32>,
+    #[arg(long, alias = "metrics", value_name = "IP:PORT")]
+    pages: Option<SocketAddr>,
+    #[command(flatten)]
+    serving: ServingArguments,
 }
 
 fn parse_engine(name: &str) -> Result<EngineKind, String> {
@@ -193,70 +180,70 @@ async fn keys(directory: &Path, credentials: Credentials) -> Outcome<Task<()>> {
     }))
 }
 
-pub fn run(arguments: Arguments) -> Outcome {
-    set_knobs(parse_knobs(&arguments.knobs)?);
-    if let Some(parent) = arguments.parent {
-        follow_parent(parent)?;
+pub fn run(arguments: &Arguments) -> Outcome {
+    let directory = Some(arguments.data_dir.as_path());
+    let at = format!("delos server {}", arguments.listen.address);
+    let outcome = arguments.serving.run(directory, &[], serve(arguments));
+    outcome.map_err(|line| format!("{at}: {line}"))
+}
+
+/// Serves the page that is asked for.
+fn page(arguments: &Arguments) -> Outcome<Option<Page>> {
+    let Some(address) = arguments.pages else {
+        return Ok(None);
+    };
+    let page = Page::default();
+    let keys = pages::Keys {
+        cluster_file: &service_file(&arguments.data_dir),
+        are_needed: arguments.listen.is_tls(),
+    };
+    let router = pages::router(vec![page.clone()]);
+    let router = pages::guarded(pages::flag(), address, router, keys)?;
+    pages::serve(pages::flag(), address, router)?;
+    Ok(Some(page))
+}
+
+/// Refuses addresses for ZooKeeper's clients that cannot be had, before it becomes a replica that nobody can use.
+async fn try_doors(arguments: &Arguments) -> Outcome {
+    let asked = [
+        (arguments.zookeeper_listen, "--zookeeper-listen"),
+        (arguments.secure_listen, "--zookeeper-secure-listen"),
+    ];
+    for (address, flag) in asked {
+        let Some(address) = address else { continue };
+        let found = listen(address).await;
+        found.map(drop).map_err(|error| {
+            format!("cannot listen at {address}: {error}; choose another {flag}")
+        })?;
     }
-    trace_file::start(arguments.trace.as_deref())?;
-    let audit = arguments.audit.clone();
-    trace_file::audit_to(&audit.unwrap_or_else(|| arguments.data_dir.join("audit.jsonl")))?;
-    allocator::return_free_memory_when_idle()?;
-    raise_file_limit();
-    let at = format!("delos serve {}", arguments.listen.address);
-    let public = public(&arguments).map_err(|line| format!("{at}: {line}"))?;
-    let page = arguments.metrics.map(|address| (address, Page::default()));
-    if let Some((address, page)) = &page {
-        let keys = pages::Keys {
-            cluster_file: &service_file(&arguments.data_dir),
-            are_needed: arguments.listen.is_tls(),
-        };
-        let router = pages::router(vec![page.clone()]);
-        let router = pages::guarded("--metrics", *address, router, keys);
-        let served = router.and_then(|router| pages::serve("--metrics", *address, router));
-        served.map_err(|line| format!("{at}: {line}"))?;
+    Ok(())
+}
+
+async fn serve(arguments: &Arguments) -> Outcome {
+    let public = public(arguments)?;
+    let page = page(arguments)?;
+    let options = arguments.clients.options("default".into())?;
+    let door = door(arguments, options).await?;
+    let (credentials, _following) = credentials(arguments).await?;
+    try_doors(arguments).await?;
+    let mut settings = Settings::default().with(door).with(credentials);
+    if arguments.serving.tells_of_itself() {
+        settings = settings.with(Tell(|line| eprintln!("plinth: delos server: {line}")));
     }
-    let page = page.map(|(_, page)| page);
-    let options = arguments.clients.options(&at, "default".into())?;
-    let outcome = block_on(async {
-        let door = door(&arguments, options).await;
-        let door = door.map_err(|line| format!("{at}: {line}"))?;
-        let credentials = credentials(&arguments).await;
-        let (credentials, _following) = credentials.map_err(|line| format!("{at}: {line}"))?;
-        let asked = [
-            (arguments.zookeeper_listen, "--zookeeper-listen"),
-            (arguments.secure_listen, "--zookeeper-secure-listen"),
-        ];
-        for (address, flag) in asked {
-            let Some(address) = address else { continue };
-            // Before it becomes a replica that nobody can use.
-            let found = listen(address).await;
-            found.map(drop).map_err(|error| {
-                format!("{at}: cannot listen at {address}: {error}; choose another {flag}")
-            })?;
-        }
-        let mut settings = Settings::default().with(door).with(credentials);
-        // Who starts several, as plinth delos dev does, tells of them itself.
-        if arguments.parent.is_none() {
-            settings = settings.with(Tell(|line| eprintln!("plinth: delos serve: {line}")));
-        }
-        let config = Config {
-            directory: arguments.data_dir,
-            listen: arguments.listen.address,
-            public,
-            kinds: &KINDS,
-            engine: arguments.engine,
-            cache_bytes: (arguments.cache_mib as usize) << 20,
-            service: arguments.service,
-            settings,
-            places: places::open,
-        };
-        match race(interrupted(), serve_with_page(config, page)).await {
-            Either::Left(Ok(())) => Ok(()),
-            Either::Left(Err(error)) => Err(format!("{at}: cannot wait for signals: {error}")),
-            Either::Right(Err(line)) => Err(format!("{at}: {line}")),
-        }
-    });
-    trace_file::flush();
-    outcome
+    let config = Config {
+        directory: arguments.data_dir.clone(),
+        listen: arguments.listen.address,
+        public,
+        kinds: &KINDS,
+        engine: arguments.engine,
+        cache_bytes: (arguments.cache_mib as usize) << 20,
+        service: arguments.service.clone(),
+        settings,
+        places: places::open,
+    };
+    match race(interrupted(), serve_with_page(config, page)).await {
+        Either::Left(Ok(())) => Ok(()),
+        Either::Left(Err(error)) => Err(format!("cannot wait for signals: {error}")),
+        Either::Right(Err(line)) => Err(line),
+    }
 }

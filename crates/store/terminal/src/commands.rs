@@ -1,0 +1,73 @@
+//! The list of commands. A command registers itself in one line, where its code is; a program has those that are linked.
+
+use crate::Outcome;
+use clap::{ArgMatches, Command};
+
+/// A word of the command line: a command, or a system with commands of its own.
+pub struct Word {
+    pub name: &'static str,
+    /// One line for the list of commands.
+    pub about: &'static str,
+    /// Gives the command its flags, or its commands.
+    pub fill: fn(Command) -> Command,
+    pub run: fn(&ArgMatches) -> Outcome,
+}
+
+impl Word {
+    pub fn command(&self) -> Command {
+        (self.fill)(Command::new(self.name)).about(self.about)
+    }
+}
+
+#[doc(hidden)]
+#[linkme::distributed_slice]
+pub static WORDS: [Word];
+
+/// `command!("load", "Load pairs from a file", load::Arguments => load::run)`: `Arguments` derives [`clap::Args`], and
+/// `run` takes them and gives an [`Outcome`].
+#[macro_export]
+macro_rules! command {
+    ($name:literal, $about:literal, $arguments:ty => $run:path) => {
+        const _: () = {
+            #[$crate::commands::macro_support::linkme::distributed_slice($crate::commands::WORDS)]
+            #[linkme(crate = $crate::commands::macro_support::linkme)]
+            static WORD: $crate::commands::Word = $crate::commands::Word {
+                name: $name,
+                about: $about,
+                fill: <$arguments as $crate::commands::macro_support::clap::Args>::augment_args,
+                run: |matches| {
+                    use $crate::commands::macro_support::clap::FromArgMatches;
+                    match <$arguments>::from_arg_matches(matches) {
+                        Ok(arguments) => $run(arguments),
+                        Err(error) => error.exit(),
+                    }
+                },
+            };
+        };
+    };
+}
+
+/// What the macro needs from this crate's dependencies; not for direct use.
+#[doc(hidden)]
+pub mod macro_support {
+    pub use {clap, linkme};
+}
+
+/// All words that are linked, by their names.
+pub fn words() -> Vec<&'static Word> {
+    let mut words: Vec<&Word> = WORDS.iter().collect();
+    words.sort_by_key(|word| word.name);
+    words
+}
+
+/// `program` with all commands.
+pub fn fill(program: Command) -> Command {
+    program.subcommands(words().iter().map(|word| word.command()))
+}
+
+/// Runs the command that `matches` of a filled program name.
+pub fn run(matches: &ArgMatches) -> Outcome {
+    let (name, matches) = matches.subcommand().expect("a command is required");
+    let word = words().into_iter().find(|word| word.name == name);
+    (word.expect("the program has these commands").run)(matches)
+}

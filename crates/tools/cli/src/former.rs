@@ -1,0 +1,164 @@
+//! Words that a command line had in former releases, and what they are now. They work for one release more, unseen.
+
+use std::ffi::OsString;
+
+/// A beginning of a command line, and what stands there now.
+const MOVED: [(&[&str], &[&str]); 9] = [
+    (&["sim"], &["tools", "sim"]),
+    (&["completions"], &["tools", "completions"]),
+    (&["man"], &["tools", "man"]),
+    (&["delos", "serve"], &["delos", "server"]),
+    (&["table", "serve"], &["table", "server"]),
+    (&["bench", "table"], &["bench", "scale"]),
+    (&["bench", "keeper"], &["keeper", "bench", "run"]),
+    (&["bench", "delos"], &["delos", "bench"]),
+    (&["help", "sim"], &["help", "tools", "sim"]),
+];
+
+/// Systems whose one command needed no word, and that word.
+const WORDLESS: [(&str, &str); 2] = [("keeper", "server"), ("table", "cli")];
+
+/// A flag that made a command another one, that one, and the flag's own name there.
+const BY_FLAG: [(&str, &str, [&str; 2], &str); 2] = [
+    ("dev", "--farm", ["farm", "dev"], "--machines"),
+    ("top", "--delos", ["delos", "top"], "--cluster-file"),
+];
+
+/// Commands of `delos` that had the service as their first word.
+const ON_SERVICES: [&str; 11] = [
+    "call",
+    "status",
+    "add-replica",
+    "remove-replica",
+    "upgrade",
+    "enable-engine",
+    "disable-engine",
+    "reconfigure-log",
+    "check",
+    "backup",
+    "trim",
+];
+
+/// The command line as it is said now. The first word is the program's name.
+pub fn translated(arguments: Vec<OsString>) -> Vec<OsString> {
+    let mut said = arguments.into_iter();
+    let program: Vec<OsString> = said.next().into_iter().collect();
+    let words: Vec<OsString> = said.collect();
+    [program, on_service(wordless(by_flag(moved(words))))].concat()
+}
+
+fn starts_with(words: &[OsString], with: &[&str]) -> bool {
+    words.len() >= with.len() && words.iter().zip(with).all(|(word, with)| word == with)
+}
+
+fn owned(words: &[&str]) -> Vec<OsString> {
+    words.iter().map(OsString::from).collect()
+}
+
+fn moved(words: Vec<OsString>) -> Vec<OsString> {
+    match MOVED.iter().find(|(from, _)| starts_with(&words, from)) {
+        Some((from, to)) => [owned(to), words[from.len()..].to_vec()].concat(),
+        None => words,
+    }
+}
+
+fn by_flag(words: Vec<OsString>) -> Vec<OsString> {
+    let is_flag = |word: &OsString, flag: &str| {
+        let word = word.to_str().unwrap_or_default();
+        word == flag
+            || word
+                .strip_prefix(flag)
+                .is_some_and(|rest| rest.starts_with('='))
+    };
+    let asked = BY_FLAG.iter().find(|(command, flag, _, _)| {
+        starts_with(&words, &[*command]) && words.iter().any(|word| is_flag(word, flag))
+    });
+    let Some((_, flag, command, name)) = asked else {
+        return words;
+    };
+    let renamed = words[1..].iter().map(|word| match is_flag(word, flag) {
+        true => word.to_string_lossy().replacen(flag, name, 1).into(),
+        false => word.clone(),
+    });
+    owned(command).into_iter().chain(renamed).collect()
+}
+
+/// `plinth keeper --listen …` was a gateway.
+fn wordless(words: Vec<OsString>) -> Vec<OsString> {
+    let known = WORDLESS
+        .iter()
+        .find(|(system, _)| starts_with(&words, &[*system]));
+    let has_flag = words.get(1).is_some_and(|word| {
+        let word = word.to_str().unwrap_or_default();
+        word.starts_with('-') && !["-h", "--help"].contains(&word)
+    });
+    match known {
+        Some((system, word)) if has_flag => {
+            [owned(&[*system, *word]), words[1..].to_vec()].concat()
+        }
+        _ => words,
+    }
+}
+
+/// `plinth delos status SERVICE` named the service by its place.
+fn on_service(words: Vec<OsString>) -> Vec<OsString> {
+    let [system, command, rest @ ..] = &words[..] else {
+        return words;
+    };
+    let is_one = system == "delos" && ON_SERVICES.iter().any(|name| command == name);
+    let first = rest.first().and_then(|word| word.to_str());
+    let is_by_place = first.is_some_and(|word| !word.starts_with('-'));
+    let names_it = |word: &OsString| {
+        let word = word.to_str().unwrap_or_default();
+        word.starts_with("-C") || word.starts_with("--cluster-file")
+    };
+    if !is_one || !is_by_place || rest.iter().any(names_it) {
+        return words;
+    }
+    [&words[..2], &owned(&["-C"]), rest].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_former_command_line_is_said_as_it_is_now() {
+        for (former, now) in [
+            ("server --listen a", "server --listen a"),
+            ("sim run --seed 1", "tools sim run --seed 1"),
+            ("keeper --listen a", "keeper server --listen a"),
+            ("keeper --help", "keeper --help"),
+            ("keeper import --from a", "keeper import --from a"),
+            ("table --exec x", "table cli --exec x"),
+            ("table serve --data-dir d", "table server --data-dir d"),
+            (
+                "table --connect a --exec x",
+                "table cli --connect a --exec x",
+            ),
+            ("bench keeper --server a=b", "keeper bench run --server a=b"),
+            ("bench table f", "bench scale f"),
+            ("dev --farm 3 --durable", "farm dev --machines 3 --durable"),
+            (
+                "dev --data-dir d --farm=3",
+                "farm dev --data-dir d --machines=3",
+            ),
+            ("dev --data-dir d", "dev --data-dir d"),
+            ("top --delos s --once", "delos top --cluster-file s --once"),
+            ("delos status s --json", "delos status -C s --json"),
+            ("delos call -C s get {}", "delos call -C s get {}"),
+            ("delos call s get {}", "delos call -C s get {}"),
+            ("delos dev s --kind lock", "delos dev s --kind lock"),
+            ("", ""),
+        ] {
+            let line = |text: &str| {
+                let words = format!("plinth {text}");
+                words
+                    .split_whitespace()
+                    .map(OsString::from)
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(translated(line(former)), line(now), "{former}");
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! `plinth tools`: what developers and packagers of Plinth use.
+
+use crate::manual;
+#[cfg(feature = "sim")]
+use plinth_commands::sim;
+use plinth_terminal::Outcome;
+
+#[derive(clap::Args, Debug)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// Run simulated clusters with faults; workloads check each run
+    #[cfg(feature = "sim")]
+    Sim(sim::Arguments),
+    /// Print the script that completes the command line in a shell
+    Completions(manual::CompletionsArguments),
+    /// Write pages of the manual, one for each command
+    Man(manual::ManArguments),
+}
+
+plinth_terminal::command!(
+    "tools",
+    "For those who develop Plinth or package it: the simulator, completions, manual pages",
+    Arguments => run
+);
+
+fn run(arguments: Arguments) -> Outcome {
+    match arguments.command {
+        #[cfg(feature = "sim")]
+        Command::Sim(arguments) => sim::run(arguments),
+        Command::Completions(arguments) => manual::completions(crate::program(), &arguments),
+        Command::Man(arguments) => manual::man(crate::program(), &arguments),
+    }
+}
