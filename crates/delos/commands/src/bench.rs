@@ -16,7 +16,7 @@ pub struct Arguments {
     #[arg(value_name = "PART", value_parser = parse_part)]
     parts: Vec<Asked>,
     /// Seconds of each measured interval
-    #[arg(long, alias = "seconds", value_name = "S", default_value_t = 2.0, value_parser = parse_positive)]
+    #[arg(long, alias = "seconds", value_name = "SECONDS", default_value_t = 2.0, value_parser = parse_positive)]
     duration: f64,
     /// How often things that are compared are measured, in turn
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]

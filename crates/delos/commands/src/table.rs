@@ -81,7 +81,7 @@ struct Serve {
     )]
     service: Option<PathBuf>,
     /// Address for clients, who speak gRPC: proto/table.proto; with `:tls` behind it, by TLS
-    #[arg(long, value_name = "IP:PORT[:tls]", default_value = "127.0.0.1:4680")]
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:4680")]
     listen: Listen,
     /// Whether clients by TLS show a certificate: need, want, none
     #[arg(long, value_name = "WHETHER", default_value = "need")]

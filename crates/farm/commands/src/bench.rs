@@ -69,7 +69,7 @@ struct Scanner {
 #[derive(clap::Args, Debug)]
 struct Common {
     /// Seconds of each measured interval
-    #[arg(long, alias = "seconds", value_name = "S", default_value_t = 3.0, value_parser = parse_interval)]
+    #[arg(long, alias = "seconds", value_name = "SECONDS", default_value_t = 3.0, value_parser = parse_interval)]
     duration: f64,
     /// Decides which transactions are run
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -186,7 +186,7 @@ struct Failures {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Seconds before each failure, and at least so many after it
-    #[arg(long, alias = "seconds", value_name = "S", default_value_t = 4.0, value_parser = parse_interval)]
+    #[arg(long, alias = "seconds", value_name = "SECONDS", default_value_t = 4.0, value_parser = parse_interval)]
     duration: f64,
     #[command(flatten)]
     keeping: Keeping,

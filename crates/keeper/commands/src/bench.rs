@@ -23,13 +23,13 @@ pub struct Arguments {
 enum Command {
     /// Run workloads on servers in turn, and print how the first compares with the others
     Run(Box<Run>),
-    /// Make an HTML page with plots from the output of `keeper bench run --json`
+    /// Make an HTML page with plots from the output of `keeper bench run --json-file`
     Report(Report),
 }
 
 #[derive(clap::Args, Debug)]
 struct Report {
-    /// Files with the output of `keeper bench run --json`
+    /// Files with the output of `keeper bench run --json-file`
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// File to write
@@ -59,7 +59,7 @@ struct Run {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     outstanding: u32,
     /// Seconds to measure each server in each round
-    #[arg(long, alias = "seconds", value_name = "S", default_value_t = 5.0, value_parser = parse_positive)]
+    #[arg(long, alias = "seconds", value_name = "SECONDS", default_value_t = 5.0, value_parser = parse_positive)]
     duration: f64,
     /// Seconds to run before measuring
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = parse_seconds)]
@@ -113,7 +113,7 @@ struct Run {
     #[arg(long, value_name = "DIR", default_value = ".")]
     directory: PathBuf,
     /// File for one JSON object a line, for each workload, number of clients and server
-    #[arg(long, value_name = "FILE")]
+    #[arg(long = "json-file", alias = "json", value_name = "FILE")]
     json: Option<PathBuf>,
     /// File for an HTML page
     #[arg(long, value_name = "FILE")]

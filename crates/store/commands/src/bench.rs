@@ -73,7 +73,7 @@ struct Run {
     #[arg(long, value_name = "N", value_parser = parse_rate)]
     rate: Option<f64>,
     /// Seconds to measure
-    #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = parse_seconds)]
     duration: f64,
     /// Seconds to run before measuring
     #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = parse_seconds)]

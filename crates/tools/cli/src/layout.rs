@@ -18,11 +18,14 @@ const GROUPS: [(&str, &[&str]); 5] = [
 ];
 
 /// A command whose line would be too long for the page, and a shorter one.
-const SHORTER: [(&str, &str); 5] = [
+const SHORTER: [(&str, &str); 8] = [
     (
         "demo",
         "Load a file, crash the cluster three times, check every record",
     ),
+    ("cli", "A shell; or statements from the command line"),
+    ("keeper", "ZooKeeper's clients on a cluster"),
+    ("delos", "Replicated services without a database"),
     (
         "copy",
         "Copy a database: from and to Plinth, FoundationDB, or by any libfdb_c",
@@ -52,7 +55,7 @@ pub fn laid_out(program: Command) -> Command {
             page += &format!("\n{heading}:\n{lines}");
         }
     }
-    page += "\nOptions:\n{options}\n{after-help}";
+    page += "\nOptions:\n{options}{after-help}";
     program.help_template(page)
 }
 
