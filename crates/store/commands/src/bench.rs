@@ -32,8 +32,8 @@ struct Arguments {
 enum Command {
     /// Run a workload against a cluster and print the results
     Run(Box<Run>),
-    /// Make an HTML page with plots from the output of `bench run --json`. Files or directories with the same workloads
-    /// are shown side by side
+    /// Make an HTML page with plots from the output of `bench run --json`. Files or directories with the same
+    /// workloads are shown side by side
     Report(Report),
     /// Measure the speed of this machine, in a few seconds and without a cluster
     Calibrate(Calibrate),
@@ -360,7 +360,9 @@ fn make_page(arguments: &Report) -> Outcome {
     let files: Vec<_> = arguments.files.iter().map(read).collect::<Outcome<_>>()?;
     let runs: Vec<_> = files.iter().flat_map(|(_, runs)| runs.clone()).collect();
     if runs.iter().any(|run| run["kinds"].is_object()) {
-        return Err("these runs are of `plinth keeper bench run`: `plinth keeper bench report` makes their page".into());
+        let line =
+            "these runs are of `keeper bench run`: `plinth keeper bench report` makes their page";
+        return Err(line.into());
     }
     std::fs::write(&arguments.output, page(&sets(files))).map_err(|error| {
         format!(

@@ -1,4 +1,5 @@
-//! The list of commands. A command registers itself in one line, where its code is; a program has those that are linked.
+//! The list of commands. A command registers itself in one line, where its code is; a program has those that are
+//! linked.
 
 use crate::Outcome;
 use clap::{ArgMatches, Command};

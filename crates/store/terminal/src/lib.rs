@@ -3,7 +3,8 @@
 //! - [`commands`]: the list of commands.
 //! - [`connect`]: how a tool finds its cluster, and what it says if the cluster does not answer.
 //! - [`tls`], [`knobs`], [`configuration`], [`seconds`]: flags, and files of flags.
-//! - [`serving`], [`process`], [`children`], [`allocator`], [`notify`], [`trace_file`], [`pages`]: what a process has that serves.
+//! - [`serving`], [`process`], [`children`], [`allocator`], [`notify`], [`trace_file`], [`pages`]: what a process has
+//!   that serves.
 //! - [`keys`], [`status`]: key files, and status documents.
 //! - [`shell`], [`watching`], [`progress`], [`wrap`]: what a person sees.
 

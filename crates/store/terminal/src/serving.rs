@@ -34,7 +34,7 @@ impl ServingArguments {
         self.parent.is_none()
     }
 
-    /// Prepares the process and runs `serve` on its loop. `knobs` are `NAME=VALUE`, before those that the user has set.
+    /// Prepares the process and runs `serve` on its loop. `knobs` are `NAME=VALUE`, and come before those of the user.
     ///
     /// # Errors
     /// A line for the user.

@@ -110,7 +110,12 @@ fn operators_see_a_service_as_numbers_and_on_a_screen() {
         );
         std::thread::sleep(Duration::from_millis(200));
     }
-    let screen = plinth(&["top", "--delos", &file, "--once"]);
+    has_a_screen(&file);
+}
+
+/// After a backup has begun.
+fn has_a_screen(file: &str) {
+    let screen = plinth(&["delos", "top", "-C", file, "--once"]);
     for part in [
         "service locks, kind lock",
         "backup to ",

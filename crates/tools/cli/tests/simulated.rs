@@ -1,5 +1,5 @@
-//! The simulator with every service: a few seeds of each scenario (`plinth tools sim hunt` runs many), the names of all
-//! workloads, what seeds draw among services, and that the binary gives the runs that tests give.
+//! The simulator with every service: a few seeds of each scenario (`plinth tools sim hunt` runs many), the names of
+//! all workloads, what seeds draw among services, and that the binary gives the runs that tests give.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it runs the binary, and reads a list
 

@@ -21,8 +21,8 @@ pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 
 type Start = fn(Rc<ServiceLog>, Rc<LocalStore>, ReplicaId, Backups, &Settings) -> Rc<dyn Replica>;
 
-/// A kind of service, which a process is given a list of. It is a `static` of the crate that has the service: the code of
-/// a replica is made there, and not by everybody who names the kind.
+/// A kind of service, which a process is given a list of. It is a `static` of the crate that has the service: the code
+/// of a replica is made there, and not by everybody who names the kind.
 pub struct Kind {
     pub name: &'static str,
     pub(super) start: Start,

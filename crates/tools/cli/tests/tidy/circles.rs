@@ -15,7 +15,7 @@ type Modules = BTreeMap<Module, String>;
 /// Where a module has an item from: the path by which it re-exports it.
 type Exports = BTreeMap<(Module, String), Module>;
 
-/// Every set of files of the crate at `root` that import each other in a circle.
+/// Every set of files of the crate at `root` that import each other in a circle, with what each imports of the others.
 pub fn of_crate(root: &Path) -> Vec<Vec<String>> {
     let modules = modules(&root.join("src"));
     let exports = exports(&modules);
@@ -27,16 +27,20 @@ pub fn of_crate(root: &Path) -> Vec<Vec<String>> {
     for module in modules.keys() {
         let there = reachable(module, &imports);
         let both_ways = |other: &&Module| reachable(other, &imports).contains(module);
-        let circle: Vec<String> = there
-            .iter()
-            .filter(both_ways)
-            .map(|other| other.join("/"))
-            .collect();
+        let circle: BTreeSet<Module> = there.iter().filter(both_ways).cloned().collect();
         if circle.len() > 1 {
             circles.insert(circle);
         }
     }
-    circles.into_iter().collect()
+    let told = |circle: BTreeSet<Module>| {
+        let told = circle.iter().map(|file| {
+            let next = imports[file].intersection(&circle);
+            let next: Vec<String> = next.map(|next| next.join("/")).collect();
+            format!("{} imports {}", file.join("/"), next.join(", "))
+        });
+        told.collect()
+    };
+    circles.into_iter().map(told).collect()
 }
 
 fn reachable(from: &Module, imports: &BTreeMap<&Module, BTreeSet<Module>>) -> BTreeSet<Module> {
@@ -170,11 +174,14 @@ fn imports(module: &Module, text: &str, modules: &Modules, exports: &Exports) ->
     let is_path = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
     for part in text.split("crate::").skip(1) {
         let rest: String = part.chars().take_while(|c| is_path(*c)).collect();
-        paths.push(format!("crate::{rest}"));
+        // A tree in braces is in `uses`.
+        paths.extend((!rest.is_empty()).then(|| format!("crate::{rest}")));
     }
     let paths = paths
         .iter()
         .filter_map(|path| from_root(module, path, modules));
+    // Who names what it lies in means what is there, and not its neighbours.
+    let paths = paths.filter(|path| !module.starts_with(path));
     let found = paths.flat_map(|path| resolve(&path, modules, exports));
     let is_kin = |other: &Module| other.starts_with(module) || module.starts_with(other);
     found.filter(|other| !is_kin(other)).collect()
