@@ -1,5 +1,5 @@
-//! `plinth tools completions` and `plinth tools man`: what a shell and `man` know of the command line. Packages install
-//! both.
+//! `plinth tools completions` and `plinth tools man`: what a shell and `man` know of the command line. Packages
+//! install both.
 
 use clap::Command;
 use clap_complete::Shell;
