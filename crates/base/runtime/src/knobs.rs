@@ -184,6 +184,11 @@ macro_rules! knob {
     (@range $low:expr, $high:expr) => { Some(($low as f64, $high as f64)) };
 }
 
+knob! {
+    /// 1: structures are checked as a whole, now and then, while they are in use. The simulator sets it.
+    pub EXPENSIVE_CHECKS: u32 = "expensive_checks", 0, legal 0, 1;
+}
+
 /// A value for every declared knob, by its place in [`REGISTERED`].
 #[derive(Clone, PartialEq)]
 pub struct Knobs(Vec<f64>);

@@ -14,6 +14,7 @@
 //! What may never happen: under simulation, a result that depends on the machine on which the simulator runs.
 
 pub mod buggify;
+pub mod checks;
 mod combine;
 pub mod disk;
 pub mod fault;

@@ -47,6 +47,11 @@ impl Addresses {
         let given_up = Notify::new();
         taken.count += 1;
         taken.silent.insert(number, given_up.clone());
+        let (all, silent) = (taken.count, taken.silent.len());
+        assert!(
+            silent <= all,
+            "{silent} of {all} connections of {address} say nothing"
+        );
         Some(Place {
             addresses: self.clone(),
             address,
@@ -105,6 +110,11 @@ impl Drop for Place {
         let was_silent = taken.silent.remove(&self.number).is_some();
         // Otherwise another connection has its place.
         if was_silent || !self.is_silent.get() {
+            assert!(
+                taken.count > taken.silent.len(),
+                "{} has more places than it took",
+                self.address
+            );
             taken.count -= 1;
         }
         if taken.count == 0 {

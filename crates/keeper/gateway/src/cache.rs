@@ -8,6 +8,8 @@ use crate::tree::change::Change;
 use crate::tree::node::{Data, Node};
 use crate::tree::plan::Known;
 use foldhash::fast::FixedState;
+use plinth_runtime::checks::are_expensive_on;
+use plinth_runtime::never;
 use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -49,6 +51,8 @@ pub struct Cache {
     bytes: usize,
     bytes_max: usize,
     keeps_all: bool,
+    /// Looks for room since all was checked.
+    unchecked: usize,
 }
 
 impl Cache {
@@ -59,6 +63,7 @@ impl Cache {
             bytes: 0,
             bytes_max,
             keeps_all: false,
+            unchecked: 0,
         }
     }
 
@@ -133,7 +138,13 @@ impl Cache {
         if let Some(slot) = self.slots.get_mut(path) {
             let before = slot.bytes(path);
             change(slot);
-            self.bytes = self.bytes + slot.bytes(path) - before;
+            let after = slot.bytes(path);
+            assert!(
+                before <= self.bytes,
+                "{path} has {before} of {} bytes",
+                self.bytes
+            );
+            self.bytes = self.bytes - before + after;
         } else if make {
             let path: Rc<str> = path.into();
             let mut slot = Slot {
@@ -174,9 +185,41 @@ impl Cache {
             if slot.used.replace(false) || *path == *kept {
                 self.ring.push_back(path);
             } else {
-                self.bytes -= slot.bytes(&path);
+                let bytes = slot.bytes(&path);
+                assert!(
+                    bytes <= self.bytes,
+                    "{path} has {bytes} of {} bytes",
+                    self.bytes
+                );
+                self.bytes -= bytes;
                 self.slots.remove(&path);
             }
+        }
+        let (slots, ring) = (self.slots.len(), self.ring.len());
+        assert_eq!(slots, ring, "each node has its place in the ring");
+        self.unchecked += 1;
+        if are_expensive_on() && self.unchecked > slots {
+            self.unchecked = 0;
+            self.check();
+        }
+    }
+
+    /// Asserts that the bytes are those of all nodes, and that nodes have as many children as are listed.
+    fn check(&self) {
+        let bytes: usize = self.slots.iter().map(|(path, slot)| slot.bytes(path)).sum();
+        assert_eq!(bytes, self.bytes, "bytes of {} nodes", self.slots.len());
+        for (path, slot) in &self.slots {
+            let (Some(node), Some(names)) = (&slot.node, &slot.children) else {
+                continue;
+            };
+            let present = node.counts.present;
+            never!(
+                i64::from(present) != names.len() as i64,
+                "KeeperChildrenMiscounted",
+                "path" => path,
+                "present" => present,
+                "listed" => names.len()
+            );
         }
     }
 

@@ -46,6 +46,12 @@ impl Writer<'_> {
         relied: Relied<'_>,
         mode: Mode,
     ) -> Result<()> {
+        // Otherwise others would not hear of a conflict with it.
+        assert!(
+            plan.changes.is_empty() || !relied.writes.is_empty(),
+            "batch {} changes something and locks nothing",
+            self.origin.batch
+        );
         // First: a read conflict leaves out what the transaction itself has written, which would have to be sorted.
         self.write_conflicts(transaction, relied, mode);
         for KeyRange { begin, end } in plan.quotas.ranges.iter().cloned() {

@@ -84,6 +84,18 @@ impl Connection {
         self.answer(header, |out| encode_answer(out, header, answer));
     }
 
+    /// A write is over.
+    pub fn write_is_done(&self) {
+        let pending = self.pending.get();
+        assert!(
+            pending > 0,
+            "a write of client {} ends that was not under way",
+            self.client
+        );
+        self.pending.set(pending - 1);
+        self.done.notify_one();
+    }
+
     /// Ends when at most `most` writes are under way.
     pub async fn writes_done(&self, most: usize) {
         while self.pending.get() > most {

@@ -104,6 +104,12 @@ async fn clean_up(
     silent: Duration,
     beat: Duration,
 ) -> Result<()> {
+    // It would end its own sessions, whose clients it hears.
+    assert!(
+        gateway != life.id && silent > BEATS_TO_LIVE * beat,
+        "gateway {} cleans up after {gateway}, which is silent for {silent:?}",
+        life.id
+    );
     let sessions = life.replica.owned_by(gateway).await?;
     let isolation = Duration::from_millis(ISOLATION_MS.get());
     if sessions.is_empty() {

@@ -32,6 +32,7 @@ use crate::writes::{Complete, Listener, Writes};
 use crate::{BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX};
 use flight::{Flight, Later, Turn};
 use plinth_client::{Database, Position, Stream};
+use plinth_core::version::Versionstamp;
 use plinth_runtime::sync::{Notify, OneshotReceiver, OneshotSender, Watch, oneshot};
 use plinth_runtime::{Duration, Either, Instant, now, race, random, sleep};
 use std::cell::{Cell, RefCell};
@@ -79,10 +80,12 @@ pub struct Pipeline {
     begun: Notify,
     /// Of the hashes of paths in plans.
     seed: u64,
-    /// Where to read the stream on.
+    /// Where to read the stream on. It never goes back.
     next: Cell<Position>,
     /// Number of the last batch that began.
     batch: Cell<u64>,
+    /// Number and stamp of the last own batch that changed something.
+    applied: Cell<Option<(u64, Versionstamp)>>,
     /// Batches that may have been committed, in the order in which they began.
     flights: RefCell<VecDeque<Flight>>,
     /// How many batches go alone before the next may begin beside another.
@@ -124,6 +127,7 @@ impl Pipeline {
             seed: random::u64(),
             next: Cell::new(next),
             batch: Cell::new(0),
+            applied: Cell::new(None),
             flights: RefCell::default(),
             apart: Cell::new(0),
             penalty: Cell::new(0),

@@ -64,7 +64,9 @@ impl Queue {
     pub fn pop_front(&self) -> Option<Queued> {
         let first = self.operations.borrow_mut().pop_front()?;
         let held = first.operation.held_bytes();
-        self.bytes.update(|bytes| *bytes -= held);
+        let before = self.bytes.get();
+        assert!(before >= held, "{held} of {before} bytes leave the queue");
+        self.bytes.set(before - held);
         Some(first)
     }
 

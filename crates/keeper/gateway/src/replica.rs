@@ -112,6 +112,12 @@ impl Replica {
 
     /// Applies a change; those of a version follow one another before [`Replica::advance`].
     pub fn apply(&self, version: Version, change: &Change, zxid: i64) {
+        // Who has the version was told that nothing is missing in it.
+        let has = self.version.get();
+        assert!(
+            version > has,
+            "a change of {version} comes to a replica that has {has}"
+        );
         if let Change::Quota(path, change) = change {
             return quota::apply(Rc::make_mut(&mut self.quotas.borrow_mut()), path, change);
         }
@@ -124,7 +130,12 @@ impl Replica {
         if !is_forgotten {
             self.cache.borrow_mut().apply(change, zxid);
         }
-        self.zxid.set(self.zxid.get().max(zxid));
+        let last = self.zxid.get();
+        assert!(
+            last <= zxid,
+            "a change with zxid {zxid:#x} follows {last:#x}"
+        );
+        self.zxid.set(zxid);
         let (Change::Created(path, _)
         | Change::DataSet(path, _)
         | Change::AclSet(path, _)
@@ -133,6 +144,11 @@ impl Replica {
             return;
         };
         let mut recent = self.recent.borrow_mut();
+        let last = recent.back().map(|(last, _)| *last);
+        assert!(
+            last.is_none_or(|last| last <= version),
+            "{version} is remembered behind {last:?}"
+        );
         recent.push_back((version, path.clone()));
         if recent.len() > RECENT_MAX {
             let (version, _) = recent.pop_front().expect("not empty");
@@ -391,7 +407,9 @@ pub struct KeepAll(Rc<Replica>);
 
 impl Drop for KeepAll {
     fn drop(&mut self) {
-        self.0.kept.set(self.0.kept.get() - 1);
+        let kept = self.0.kept.get();
+        assert!(kept > 0, "a guard is counted while it is held");
+        self.0.kept.set(kept - 1);
         if self.0.kept.get() == 0 {
             self.0.cache.borrow_mut().keep_all(false);
         }

@@ -123,7 +123,12 @@ impl Registered {
         let connection = &talk.connection;
         let clients = &talk.life.clients;
         let mut connections = clients.connections.borrow_mut();
-        connections.insert(connection.client, connection.clone());
+        let before = connections.insert(connection.client, connection.clone());
+        assert!(
+            before.is_none(),
+            "two connections are number {}",
+            connection.client
+        );
         Registered(connection.clone(), talk.life.clone())
     }
 }
@@ -300,8 +305,7 @@ impl Talk {
         let connection = self.connection.clone();
         let complete = move |_: &Replica, outcome: Outcome, stats: Vec<StepStat>| {
             connection.counters.answered(asked);
-            connection.pending.set(connection.pending.get() - 1);
-            connection.done.notify_one();
+            connection.write_is_done();
             finish(&connection, xid, outcome, stats);
         };
         self.life.pipeline.submit(operation, Box::new(complete));
@@ -322,8 +326,7 @@ impl Talk {
         };
         let complete = move |_: &Replica, _: Outcome, _: Vec<StepStat>| {
             connection.counters.answered(asked);
-            connection.pending.set(connection.pending.get() - 1);
-            connection.done.notify_one();
+            connection.write_is_done();
             let Some(life) = life.upgrade() else { return };
             let talk = Talk {
                 connection,
@@ -408,6 +411,12 @@ fn answer_of(shape: Shape, stats: Vec<StepStat>) -> Answer {
 
 /// Every step but a check has changed something, and has a place in `stats`.
 fn results_of(shapes: Vec<Shape>, stats: Vec<StepStat>) -> Vec<MultiResult> {
+    let steps = shapes.iter().filter(|shape| **shape != Shape::Checked);
+    assert_eq!(
+        steps.count(),
+        stats.len(),
+        "the state after each step of a multi"
+    );
     let mut stats = stats.into_iter();
     let result = |shape| {
         if shape == Shape::Checked {

@@ -81,6 +81,12 @@ impl Sessions {
             deadline,
         };
         self.owned.insert(session, owned);
+        self.all_have_deadlines();
+    }
+
+    fn all_have_deadlines(&self) {
+        let (owned, deadlines) = (self.owned.len(), self.deadlines.len());
+        assert_eq!(owned, deadlines, "a deadline for each session");
     }
 
     /// Adds the session, if it is not there, without a connection.
@@ -92,7 +98,8 @@ impl Sessions {
 
     pub fn remove(&mut self, session: i64) -> Option<Owned> {
         let owned = self.owned.remove(&session)?;
-        self.deadlines.remove(&(owned.deadline, session));
+        let had = self.deadlines.remove(&(owned.deadline, session));
+        assert!(had, "session {session:#x} had no deadline");
         Some(owned)
     }
 
@@ -156,6 +163,7 @@ impl Sessions {
             }
             self.deadlines.insert((owned.deadline, session));
         }
+        self.all_have_deadlines();
         expired
     }
 }

@@ -6,6 +6,7 @@
 
 use crate::wire::{Code, event, watch_mode, watcher};
 use foldhash::fast::FixedState;
+use plinth_runtime::checks::are_expensive_on;
 use std::rc::Rc;
 
 /// Number of a client's connection.
@@ -46,6 +47,8 @@ struct Table {
     by_client: Map<Client, Vec<Rc<str>>>,
     watches: usize,
     recursive: usize,
+    /// Changes since both sides were compared.
+    unchecked: usize,
 }
 
 impl Table {
@@ -55,7 +58,50 @@ impl Table {
             by_client: Map::with_hasher(FixedState::with_seed(seed)),
             watches: 0,
             recursive: 0,
+            unchecked: 0,
         }
+    }
+
+    /// Asserts that both sides agree as far as that costs nothing, and now and then all of it.
+    fn agree(&mut self) {
+        let (paths, clients) = (self.by_path.len(), self.by_client.len());
+        assert!(
+            paths.max(clients).max(self.recursive) <= self.watches
+                && (paths == 0) == (self.watches == 0)
+                && (clients == 0) == (self.watches == 0),
+            "{} watches, {} of them recursive, of {paths} paths by {clients} clients",
+            self.watches,
+            self.recursive
+        );
+        self.unchecked += 1;
+        if are_expensive_on() && self.unchecked > self.watches {
+            self.unchecked = 0;
+            self.check();
+        }
+    }
+
+    fn check(&self) {
+        let by_path: usize = self.by_path.values().map(Vec::len).sum();
+        let by_client: usize = self.by_client.values().map(Vec::len).sum();
+        assert_eq!(
+            (by_path, by_client),
+            (self.watches, self.watches),
+            "watches of both sides"
+        );
+        for (client, paths) in &self.by_client {
+            for path in paths {
+                let theirs = self.by_path.get(path).map_or(&[][..], |watchers| watchers);
+                let is_known =
+                    |(watcher, modes): &(Client, Modes)| watcher == client && !modes.is_empty();
+                assert!(
+                    theirs.iter().any(is_known),
+                    "client {client} and its watch of {path}"
+                );
+            }
+        }
+        let watchers = self.by_path.values().flatten();
+        let recursive = watchers.filter(|(_, modes)| modes.has(RECURSIVE)).count();
+        assert_eq!(recursive, self.recursive, "recursive watches");
     }
 
     fn add(&mut self, path: &str, client: Client, mode: Modes) {
@@ -77,6 +123,7 @@ impl Table {
         let place = place.unwrap_or(watchers.len() - 1);
         watchers[place].1 = before.with(mode);
         self.recursive += usize::from(mode == RECURSIVE && !before.has(RECURSIVE));
+        self.agree();
     }
 
     fn modes(&self, path: &str, client: Client) -> Modes {
@@ -112,6 +159,7 @@ impl Table {
         if paths.is_empty() {
             self.by_client.remove(&client);
         }
+        self.agree();
         true
     }
 
@@ -126,6 +174,7 @@ impl Table {
                 self.by_path.remove(&path);
             }
         }
+        self.agree();
     }
 
     /// The clients to be told of a change at `path`, each once. One-shot watches are over with that.
@@ -175,6 +224,7 @@ impl Table {
                 self.by_client.remove(client);
             }
         }
+        self.agree();
     }
 }
 

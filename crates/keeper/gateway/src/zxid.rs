@@ -11,6 +11,8 @@ use plinth_core::version::Versionstamp;
 
 /// Bits of a place. A batch has no more places (`plinth_protocol::transaction::BATCH_PLACES_MAX`).
 pub const PLACE_BITS: u32 = 14;
+/// Versions for which the other bits of a zxid last.
+const SINCE_MAX: Version = 1 << (63 - PLACE_BITS);
 
 /// Turns positions of the log into zxids and back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,14 +26,20 @@ impl Zxids {
     pub fn of(self, version: Version, order: u16, piece: u16) -> i64 {
         let place = i64::from(order) + i64::from(piece);
         assert!(place < 1 << PLACE_BITS, "place {place} at {version}");
-        ((version - self.base) << PLACE_BITS) + place
+        let since = version - self.base;
+        assert!(
+            (0..SINCE_MAX).contains(&since),
+            "version {version} of a tree that was made at {}",
+            self.base
+        );
+        (since << PLACE_BITS) + place
     }
 
     /// As [`Zxids::of`] for a stamp that was read from the database; `None` if no transaction can have had it.
     pub fn of_stamp(self, stamp: Versionstamp, piece: u16) -> Option<i64> {
         let place = i64::from(stamp.order()) + i64::from(piece);
         let since = stamp.version().checked_sub(self.base)?;
-        let is_possible = place < 1 << PLACE_BITS && (0..1 << 49).contains(&since);
+        let is_possible = place < 1 << PLACE_BITS && (0..SINCE_MAX).contains(&since);
         is_possible.then(|| (since << PLACE_BITS) + place)
     }
 

@@ -18,6 +18,11 @@ impl Known {
     /// The rows said so at `as_of` or later.
     pub fn learn(&self, access: Access, as_of: Instant) {
         let mut known = self.0.borrow_mut();
+        let last = known.as_ref().map(|(_, last)| *last);
+        assert!(
+            last.is_none_or(|last| last <= as_of),
+            "rows of {as_of:?} after those of {last:?}"
+        );
         let same = known.take().map(|(before, _)| before);
         // The same pointer as long as nothing changes.
         let same = same.filter(|before| **before == access);

@@ -55,7 +55,7 @@ impl ConflictList {
     }
 
     fn add(&mut self, range: ConflictRange) {
-        debug_assert!(
+        assert!(
             Endpoint::at(&range.begin) < range.end(),
             "a conflict range holds a key: {range:?}",
         );

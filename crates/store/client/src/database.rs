@@ -30,7 +30,7 @@ pub(crate) struct WatchSlot(Rc<Inner>);
 impl Drop for WatchSlot {
     fn drop(&mut self) {
         let watches = self.0.watches.get();
-        debug_assert!(watches > 0, "a slot is counted while it is held");
+        assert!(watches > 0, "a slot is counted while it is held");
         self.0.watches.set(watches - 1);
     }
 }

@@ -55,12 +55,12 @@ impl RangeSet {
             self.ranges.remove(&at);
             end = end.max(at_end);
         }
-        debug_assert!(
+        assert!(
             self.last_before(&begin)
                 .is_none_or(|(_, before_end)| *before_end < begin),
             "a range before {begin:?} touches it",
         );
-        debug_assert!(
+        assert!(
             self.next_within(&begin, &end).is_none(),
             "a range touches {begin:?}..{end:?}",
         );

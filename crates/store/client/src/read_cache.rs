@@ -163,7 +163,7 @@ impl ReadCache {
             return;
         }
         self.remove_within(&begin, &end);
-        debug_assert!(
+        assert!(
             self.last_before(&end)
                 .is_none_or(|(_, before)| before.end <= begin),
             "pieces do not overlap",
@@ -198,7 +198,7 @@ impl ReadCache {
         while let Some((at, _)) = self.pieces.range::<[u8], _>(bounds).next() {
             let at = at.clone();
             let piece = self.pieces.remove(&at).expect("it was just seen");
-            debug_assert!(piece.end <= *end, "a piece that extends beyond stays");
+            assert!(piece.end <= *end, "a piece that extends beyond stays");
             self.bytes -= piece.bytes;
         }
     }

@@ -130,7 +130,7 @@ impl Scan {
             region.begin < region.end,
             "a scan goes on with every region"
         );
-        debug_assert!(
+        assert!(
             self.begin <= region.begin && region.end <= self.end,
             "a region lies in the rest of the range",
         );

@@ -101,7 +101,7 @@ impl<V: Clone> SharedMap<V> {
             Some((at, old)) if *at == key => *old = value,
             _ => entries.insert(entry, (key, value)),
         }
-        debug_assert!(
+        assert!(
             entries[entry.saturating_sub(1)..]
                 .iter()
                 .take(3)

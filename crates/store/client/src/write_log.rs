@@ -45,7 +45,7 @@ impl WriteLog {
         } else {
             self.last_set = None;
             if !conflicts {
-                debug_assert!(
+                assert!(
                     self.silent.last().is_none_or(|last| *last < self.count),
                     "numbers of mutations ascend",
                 );

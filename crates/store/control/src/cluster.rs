@@ -12,6 +12,7 @@ use plinth_protocol::control::{ClientInfo, ClusterInfo, GetClientInfo, GetCluste
 use plinth_protocol::log::LogSystem;
 use plinth_protocol::role::Role;
 use plinth_rpc::{Interface, Responder};
+use plinth_runtime::never;
 use plinth_runtime::sync::{Notify, Watch};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -81,9 +82,18 @@ impl Cluster {
     /// Changes the description, and answers the polls with it.
     pub fn publish(&self, change: impl FnOnce(&mut ClusterInfo)) {
         let client = self.info.update(|info| {
-            let client = info.client.id;
+            let (client, next_tag) = (info.client.id, info.next_tag);
             info.id += 1;
             change(info);
+            // Servers and log servers remove what has a tag below the next one and is not listed.
+            let newest = info.servers.iter().map(|(_, tag)| tag.0).max();
+            never!(
+                info.next_tag < next_tag || newest >= Some(info.next_tag),
+                "NextTagIsTaken",
+                "next" => info.next_tag,
+                "before" => next_tag,
+                "servers" => info.servers.len()
+            );
             client
         });
         self.info.with(|info| {

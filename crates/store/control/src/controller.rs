@@ -37,7 +37,7 @@ use plinth_protocol::status::{GetStatus, StatusReply};
 use plinth_rpc::{Gone, Interface, Registration, Responder, Transport, Waiters, wait_failure};
 use plinth_runtime::gauge::Gauge;
 use plinth_runtime::sync::Notify;
-use plinth_runtime::{Boxed, Duration, Either, TaskGroup, probe, trace};
+use plinth_runtime::{Boxed, Duration, Either, TaskGroup, never, probe, trace};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -389,6 +389,8 @@ impl Controller {
 
     fn begin(&self, running: &Running) {
         self.cluster.publish(|info| {
+            let (before, epoch) = (info.epoch, running.state.epoch);
+            never!(epoch <= before, "EpochBeganBefore", "epoch" => epoch, "before" => before);
             info.epoch = running.state.epoch;
             info.accepting = true;
             info.log_system = running.state.log_system.clone();
@@ -539,6 +541,8 @@ impl Controller {
         count: usize,
     ) -> Result<()> {
         let mut state = running.state.clone();
+        let all = state.log_system.generations.len();
+        assert!(count < all, "{count} of {all} log generations are to go");
         state.log_system.generations.drain(..count);
         // A write needs a read of its own. The read must find the state that this epoch wrote last.
         coordinated.read_own(&running.state.to_bytes()).await?;

@@ -99,6 +99,11 @@ pub fn initial_state(
     user_shards: usize,
 ) -> Vec<(Bytes, Bytes)> {
     assert!(!teams.is_empty(), "a database needs a team");
+    let copies = config.replication as usize;
+    assert!(
+        teams.iter().all(|team| team.len() == copies),
+        "{copies} copies on {teams:?}"
+    );
     let next_tag = servers.iter().map(|(_, record)| record.tag.0 + 1).max();
     let mut rows = vec![
         (Bytes::from_static(keys::CONFIG), config.to_bytes()),
@@ -125,6 +130,10 @@ pub fn initial_state(
         ));
     }
     rows.sort();
+    assert!(
+        rows.is_sorted_by(|a, b| a.0 < b.0),
+        "a row is written twice"
+    );
     rows
 }
 

@@ -12,14 +12,14 @@
 
 use plinth_client::{Database, RangeOptions, Transaction, TransactionOption};
 use plinth_core::codec::Codec;
-use plinth_core::key::{ALL_KEYS_END, KeyRange};
+use plinth_core::key::{ALL_KEYS_END, KeyRange, printable};
 use plinth_core::system_keys::{
     KEY_SERVERS, KEY_SERVERS_END, ShardRecord, key_servers_key, parse_key_servers_key,
 };
 use plinth_core::{Error, Key, KeySelector, Result, Uid};
 use plinth_protocol::storage::GetShardState;
 use plinth_rpc::{Interface, Transport};
-use plinth_runtime::{Boxed, Duration, Pace};
+use plinth_runtime::{Boxed, Duration, Pace, never};
 
 /// Pause between two checks whether a destination is ready.
 const POLL: Duration = Duration::from_millis(100);
@@ -54,6 +54,13 @@ pub fn read_shards(transaction: &Transaction) -> Boxed<'_, Result<Vec<(KeyRange,
                 last.end = begin.clone();
             }
             shards.push((KeyRange::new(begin, ALL_KEYS_END), record));
+        }
+        let first = shards.first().map(|(range, _)| &range.begin);
+        if never!(
+            first.is_none_or(|first| !first.is_empty()),
+            "ShardMapLacksItsBegin"
+        ) {
+            return Err(Error::file_corrupt);
         }
         Ok(shards)
     })
@@ -98,8 +105,28 @@ pub fn shard_at<'a>(
     })
 }
 
-fn put(transaction: &Transaction, begin: &[u8], record: &ShardRecord) {
+/// True if somebody is in the team, and nobody twice.
+fn is_team(ids: &[Uid]) -> bool {
+    let is_twice = |(at, id): (usize, &Uid)| ids[..at].contains(id);
+    !ids.is_empty() && !ids.iter().enumerate().any(is_twice)
+}
+
+/// Writes who has a shard. One that nobody has would be lost, and a server that is in a team twice is one copy. What
+/// the database had before may be written anew here, so this is no assertion.
+fn put(transaction: &Transaction, begin: &[u8], record: &ShardRecord) -> Result<()> {
+    let ShardRecord { team, destination } = record;
+    let is_whole = is_team(team) && (destination.is_empty() || is_team(destination));
+    if never!(
+        !is_whole,
+        "ShardWithoutATeam",
+        "begin" => printable(begin),
+        "team" => format!("{team:?}"),
+        "destination" => format!("{destination:?}")
+    ) {
+        return Err(Error::file_corrupt);
+    }
     transaction.set(key_servers_key(begin), record.to_bytes());
+    Ok(())
 }
 
 /// Makes boundaries at both ends of the range, which must lie in one shard of the team. Returns that shard's record.
@@ -110,10 +137,10 @@ async fn cut_out(transaction: &Transaction, range: &KeyRange, team: &[Uid]) -> R
         return Err(Error::operation_obsolete);
     }
     if shard.begin < range.begin {
-        put(transaction, &range.begin, &record);
+        put(transaction, &range.begin, &record)?;
     }
     if range.end < shard.end {
-        put(transaction, &range.end, &record);
+        put(transaction, &range.end, &record)?;
     }
     Ok(record)
 }
@@ -130,9 +157,12 @@ pub fn start<'a>(
         if !record.destination.is_empty() && record.destination != destination {
             return Err(Error::operation_obsolete);
         }
+        assert!(
+            is_team(destination),
+            "{range:?} is to move to {destination:?}"
+        );
         record.destination = destination.to_vec();
-        put(transaction, &range.begin, &record);
-        Ok(())
+        put(transaction, &range.begin, &record)
     })
 }
 
@@ -173,7 +203,7 @@ async fn end(
         if record.team == team && record.destination == destination {
             record.team = holders.to_vec();
             record.destination.clear();
-            put(transaction, &at, &record);
+            put(transaction, &at, &record)?;
         } else if record.team != holders || !record.destination.is_empty() {
             return Err(Error::operation_obsolete);
         } // else an earlier attempt, whose result was unknown, did it
@@ -187,7 +217,7 @@ pub fn split<'a>(transaction: &'a Transaction, key: &'a [u8]) -> Boxed<'a, Resul
     Box::pin(async move {
         let (shard, record) = shard_at(transaction, key).await?;
         if shard.begin != key {
-            put(transaction, key, &record);
+            put(transaction, key, &record)?;
         }
         Ok(())
     })
@@ -222,6 +252,7 @@ pub async fn wait_until_ready(
     range: &KeyRange,
     servers: &[Interface],
 ) -> Result<()> {
+    assert!(!servers.is_empty(), "{range:?} has nobody to wait for");
     // A server that has not reached this version answers that it is not ready: it may have held the range before the
     // move.
     let heard = run(database, async |tr| tr.get_read_version().await).await?;

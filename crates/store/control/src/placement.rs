@@ -76,6 +76,15 @@ pub fn place(
     standing: impl Fn(&RegisterWorker) -> Standing,
 ) -> Option<Placement> {
     let logs = choose_logs(workers, config, |i| standing(workers[i]))?;
+    let domains = logs
+        .iter()
+        .map(|i| workers[*i].locality.domain(config.domain));
+    let domains: BTreeSet<&String> = domains.collect();
+    assert_eq!(
+        domains.len(),
+        logs.len(),
+        "what one of {domains:?} loses is elsewhere"
+    );
     let mut stateless: Vec<usize> = suitable(workers, RoleKind::Stateless);
     let is_wanted = |i: &usize| !standing(workers[*i]).is_excluded;
     if stateless.iter().any(is_wanted) {

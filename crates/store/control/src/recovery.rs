@@ -14,6 +14,7 @@
 
 mod ahead;
 mod old_epoch;
+mod written;
 
 use crate::configured::{self, Configured};
 use crate::context::Context;
@@ -41,6 +42,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use written::contradiction;
 
 /// The system keyspace is sent to a commit proxy in parts of this size, each with at most one row beyond it.
 const PART_BYTES: usize = 1 << 20;
@@ -101,7 +103,17 @@ async fn readable(context: &Context, bytes: bytes::Bytes) -> Result<DatabaseStat
         stand_still(context, line).await;
         return Err(Error::unsupported_format_version);
     }
-    DatabaseState::from_bytes(bytes).ok_or(Error::file_corrupt)
+    let state = DatabaseState::from_bytes(bytes).ok_or(Error::file_corrupt)?;
+    if let Some(contradiction) = contradiction(&state) {
+        let line = format!(
+            "the coordinators' state of the database contradicts itself: {contradiction}. Bring back an older copy of \
+            the coordinators' data directories; see Lost coordinators in docs/operating.md"
+        );
+        trace_warn!("StateContradictsItself", "what" => line);
+        stand_still(context, line).await;
+        return Err(Error::file_corrupt);
+    }
+    Ok(state)
 }
 
 /// Reports why the recovery cannot go on, and waits before it starts again, because the reason may have gone.
@@ -353,14 +365,7 @@ async fn start_epoch(
     let recovery_version = plan.recovered_to + MAX_VERSIONS_IN_FLIGHT;
     let looking = ahead::look(context, &plan.servers, &addresses, plan.recovered_to);
     let mut log_system = plan.old.clone();
-    log_system.generations.push(LogGeneration {
-        epoch: plan.epoch,
-        logs: roles.logs.iter().map(|(_, role)| *role).collect(),
-        replication: plan.configured.config.replication,
-        tags_a_set: plan.configured.config.replication,
-        start: plan.start,
-        recovered_to: plan.recovered_to,
-    });
+    log_system.generations.push(next_generation(&plan, &roles));
     recruit_all(context, &plan, &roles, &log_system, recovery_version).await?;
 
     context.phase.set("recovery_transaction");
@@ -380,6 +385,12 @@ async fn start_epoch(
         config: plan.configured.config,
         log_system,
     };
+    assert_eq!(
+        contradiction(&state),
+        None,
+        "epoch {} is to be written",
+        state.epoch
+    );
     coordinated.write(state.to_bytes()).await?;
     let client = ClientInfo {
         id: plinth_runtime::random::u64() | 1,
@@ -395,6 +406,25 @@ async fn start_epoch(
         recovered_to: plan.recovered_to,
         addresses,
     })
+}
+
+/// The log of the new epoch.
+fn next_generation(plan: &Plan, roles: &Roles) -> LogGeneration {
+    let logs: Vec<Interface> = roles.logs.iter().map(|(_, role)| *role).collect();
+    let replication = plan.configured.config.replication;
+    assert!(
+        logs.len() >= replication as usize,
+        "{} log servers are to hold {replication} copies",
+        logs.len()
+    );
+    LogGeneration {
+        epoch: plan.epoch,
+        logs,
+        replication,
+        tags_a_set: replication,
+        start: plan.start,
+        recovered_to: plan.recovered_to,
+    }
 }
 
 /// Fails if a worker holds data that a new database would destroy. Such a worker may have registered since the
@@ -553,6 +583,12 @@ async fn recruit_all(
     let resolvers = resolver_ranges(&roles.resolvers);
     let proxies = roles.commit_proxies.iter().map(|(_, role)| role.id);
     let proxies: Vec<Uid> = proxies.collect();
+    assert!(
+        !proxies.is_empty() && resolvers.is_sorted_by(|a, b| a.0 < b.0),
+        "{} commit proxies, and resolvers from {:?}",
+        proxies.len(),
+        resolvers.iter().map(|(begin, _)| begin).collect::<Vec<_>>()
+    );
     let others = async {
         let sequencer = RecruitSequencer {
             id: roles.sequencer.1.id,
@@ -618,7 +654,7 @@ async fn tell_system_state(
     let servers = rows.iter().filter(is_server);
     let others = rows.iter().filter(|row| !is_server(row));
     let mut rest = servers.chain(others).cloned().peekable();
-    let mut number = 0;
+    let (mut number, mut sent) = (0, 0);
     loop {
         let (mut part, mut bytes) = (Vec::new(), 0);
         let bytes_max = if buggify!() { 300 } else { PART_BYTES };
@@ -629,6 +665,12 @@ async fn tell_system_state(
             part.push((key, value));
         }
         let last = rest.peek().is_none();
+        sent += part.len();
+        assert!(
+            !last || sent == rows.len(),
+            "{sent} of {} rows of the system keyspace are sent",
+            rows.len()
+        );
         let request = LoadSystemState {
             number,
             rows: part,

@@ -273,7 +273,7 @@ impl ClusterFile {
             is_tls: self.is_tls,
             certificates: self.certificates.clone(),
         };
-        debug_assert!(
+        assert!(
             successor.key() == self.key() && successor.number() > self.number(),
             "{successor} is no later set of the cluster of {self}"
         );

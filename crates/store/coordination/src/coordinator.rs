@@ -259,7 +259,7 @@ async fn keep_registers(
                 responder.send(keep(promise, &registers, &path).await);
             }
         }
-        debug_assert_eq!(
+        assert_eq!(
             lost.with(Option::is_some),
             registers.borrow().lost.is_some(),
             "registers are reported as lost exactly while they are"
@@ -299,7 +299,7 @@ async fn persist(registers: &Shared, path: &Path) -> Synced {
             }
         }
     };
-    debug_assert!(
+    assert!(
         Registers::decode(&bytes).as_ref() == Some(&*registers.borrow()),
         "what is on disk is not what is about to be acknowledged"
     );

@@ -24,7 +24,12 @@ pub(crate) struct BlockIndex {
 impl BlockIndex {
     /// Adds the next block of the queue: its first version, which is above all versions before it, and its size.
     pub fn add(&mut self, first: Version, position: Position, bytes: usize) {
-        let is_oldest = self.places.is_empty();
+        let last = self.places.last_key_value();
+        assert!(
+            last.is_none_or(|(version, place)| *version < first && *place < position),
+            "a block of {first} at {position:?} follows {last:?}"
+        );
+        let is_oldest = last.is_none();
         self.places.insert(first, position);
         self.bytes += bytes;
         if is_oldest || self.bytes >= BYTES_BETWEEN {

@@ -18,7 +18,7 @@ use plinth_protocol::control::ClusterInfo;
 use plinth_protocol::log::{CopyProgress, CopyTail, CopyTailReply, GetCopyProgress, RecruitLog};
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Boxed, Duration, planted, probe, trace};
+use plinth_runtime::{Boxed, Duration, never, planted, probe, trace};
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -71,8 +71,19 @@ pub fn create<'a>(
             // The chain goes on from RV, even if no version there has anything for this server's tags.
             maker.take(generation.recovered_to, Bytes::new()).await?;
         }
+        // Everything that may have been acknowledged is here: the next epoch begins behind it.
+        assert!(
+            tail.covered() > generation.recovered_to
+                && maker.server.version() == generation.recovered_to,
+            "copied to {} below {}, of {}",
+            maker.server.version(),
+            tail.covered(),
+            generation.recovered_to
+        );
         let bytes = maker.bytes;
         let (server, queue) = maker.finish().await?;
+        let durable = server.durable().version();
+        assert_eq!(durable, server.version(), "what was copied is on disk");
         drop(telling);
         trace!("LogCreated", "id" => request.id, "epoch" => request.epoch, "copied_to" => server.version(),
         "bytes" => bytes, "pieces" => progress.get().pieces);
@@ -259,6 +270,10 @@ impl Source {
             plinth_runtime::sleep(RETRY).await;
         };
         self.prefer(server.id);
+        let is_sorted = reply.versions.is_sorted_by(|a, b| a.version < b.version);
+        if never!(!is_sorted, "CopyOutOfOrder", "from" => server.id, "begin" => begin) {
+            return Err(Error::cluster_recovery_failed);
+        }
         self.next = reply.end.min(to + 1);
         let end = self.next;
         let wanted = move |version: Version| (begin..end).contains(&version);

@@ -9,7 +9,7 @@ use plinth_core::{Epoch, Error, Result, Tag, Version};
 use plinth_protocol::log::{LogGeneration, LogSystem, Peek, PeekReply, Pop};
 use plinth_rpc::{Interface, Request, Transport};
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Boxed, Duration, Either, TaskGroup, probe};
+use plinth_runtime::{Boxed, Duration, Either, TaskGroup, never, probe};
 use std::cell::Cell;
 
 /// A peek that got no answer for this time is made again: its server may have failed without notice.
@@ -126,6 +126,14 @@ fn clip(
     if let Some(end) = generation_end {
         reply.end = reply.end.min(end);
         reply.messages.retain(|message| message.version < end);
+    }
+    let is_sorted = reply.messages.is_sorted_by(|a, b| a.version < b.version);
+    let is_inside = reply
+        .messages
+        .last()
+        .is_none_or(|last| last.version < reply.end);
+    if never!(!is_sorted || !is_inside, "PeekOutOfOrder", "begin" => begin, "end" => reply.end) {
+        return None;
     }
     (reply.end > begin).then_some(reply)
 }

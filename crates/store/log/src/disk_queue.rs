@@ -145,6 +145,9 @@ const FIRST_SEGMENT_BYTES: u64 = 256 << 10;
 const SEGMENT_GROWTH: u64 = 4;
 /// Upper limit, whatever the knob says: a block of any size that begins below it has a valid position.
 const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+const _: () = assert!(
+    SEGMENT_BYTES_MAX + BLOCK_HEADER_BYTES as u64 + BLOCK_BYTES_MAX as u64 <= u32::MAX as u64
+);
 
 fn largest_segment() -> u64 {
     (LOG_SEGMENT_BYTES.get() as u64).min(SEGMENT_BYTES_MAX)
@@ -325,6 +328,12 @@ impl DiskQueue {
         }
         let position = self.end;
         let segment = &self.segments[&position.segment];
+        assert!(
+            self.last.is_none_or(|last| last < position) && segment.end == position.offset,
+            "a block at {position:?} follows {:?}, and its segment ends at {}",
+            self.last,
+            segment.end
+        );
         let before = self.last.map_or(NO_BLOCK, Position::to_u64);
         let mut parts = Vec::with_capacity(1 + block.pieces.len());
         parts.push(block_header(self.id, position, before, block));

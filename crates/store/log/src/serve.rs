@@ -237,6 +237,7 @@ impl Shell {
             if gathering.back().is_none_or(full) {
                 gathering.push_back(Gathering::after(before, &server, self.oldest.get()));
             }
+            assert!(before < version, "a block has {version} after {before}");
             let last = gathering.back_mut().expect("there is one");
             let begun = last.block.bytes();
             put(&mut last.block, &Entry::Version(entry));
@@ -429,6 +430,12 @@ impl Shell {
     /// Has segments removed that no tag needs. A block on disk must say so first.
     fn cut(&self, queue: &DiskQueue) {
         let mut server = self.server.borrow_mut();
+        assert!(
+            queue.first_segment() <= self.oldest.get(),
+            "segment {} is needed, and the first is {}",
+            self.oldest.get(),
+            queue.first_segment()
+        );
         if self.cut_wanted.take()
             && let Some(position) = server.cut()
             && position.segment > self.oldest.get()

@@ -27,7 +27,7 @@ use plinth_protocol::transaction::{
 use plinth_rpc::{Interface, Registration, Request, Responder, Transport};
 use plinth_runtime::machine::Usage;
 use plinth_runtime::sync::{Notify, Watch};
-use plinth_runtime::{Duration, Either, Task, planted, probe, trace, trace_warn};
+use plinth_runtime::{Duration, Either, Task, never, planted, probe, trace, trace_warn};
 use plinth_storage::server::StorageRole;
 use plinth_storage::windowed::WindowedStore;
 use revival::Stored;
@@ -610,6 +610,8 @@ impl Hosting {
                 _life: life,
             },
         );
+        // Both would have served, and written to the same files.
+        never!(previous.is_some(), "RoleMadeTwice", "id" => id, "role" => role);
         drop(previous);
         self.change.notify_all();
     }
@@ -624,8 +626,14 @@ impl Hosting {
                 Kind::Transaction(_) => {}
             }
         }
+        let (damaged, roles) = (self.damaged_logs.borrow(), self.roles.borrow());
+        let both = damaged.keys().find(|id| roles.contains_key(id));
+        assert_eq!(
+            both, None,
+            "a log server serves from files that are damaged"
+        );
         // The epoch of a damaged one is not known.
-        logs.extend(self.damaged_logs.borrow().keys().map(|id| (*id, 0)));
+        logs.extend(damaged.keys().map(|id| (*id, 0)));
         (logs, storage)
     }
 
@@ -681,8 +689,12 @@ impl Hosting {
         if !info.accepting {
             return;
         }
-        self.newest_epoch
-            .set(info.epoch.max(self.newest_epoch.get()));
+        let before = self.newest_epoch.get();
+        if never!(info.epoch < before, "NewsOfAFormerEpoch", "epoch" => info.epoch, "before" => before)
+        {
+            return; // roles and files of the present one would go
+        }
+        self.newest_epoch.set(info.epoch);
         let over: Vec<(Uid, Kind)> = {
             let roles = self.roles.borrow();
             roles

@@ -20,6 +20,11 @@ impl Rates {
         let mut noted = BTreeMap::new();
         for (key, total) in numbers {
             let mut history = self.0.remove(&key).unwrap_or_default();
+            let last = history.back().map(|(at, _)| *at);
+            assert!(
+                last.is_none_or(|last| last <= now),
+                "{key:?} at {now:?} after {last:?}"
+            );
             history.push_back((now, total));
             // One from before the window stays: the average begins there.
             while history

@@ -67,6 +67,12 @@ impl Incoming {
 
     /// Begins a part: from now on mutations of the range queue. Returns the part's id.
     pub fn begin(&mut self, range: KeyRange) -> u64 {
+        let before = self.parts.range::<Bytes, _>(..&range.end).next_back();
+        assert!(
+            before.is_none_or(|(_, part)| part.range.end <= range.begin),
+            "a part of {range:?} begins beside that of {:?}",
+            before.map(|(_, part)| &part.range)
+        );
         self.last_id += 1;
         let part = Part {
             id: self.last_id,
@@ -134,6 +140,11 @@ impl Incoming {
         // are skipped.
         for part in self.parts.values_mut().filter(|p| p.as_of < version) {
             let clipped = clip(mutation, &part.range);
+            let last = part.queue.last().map(|(last, _)| *last);
+            assert!(
+                last.is_none_or(|last| last <= version),
+                "a mutation of {version} queues behind one of {last:?}"
+            );
             part.queue.extend(clipped.map(|clipped| (version, clipped)));
         }
     }

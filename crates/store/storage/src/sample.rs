@@ -74,12 +74,12 @@ impl ByteSample {
                             rows.set(&[SAMPLE, key].concat(), &weight.to_le_bytes());
                             let before = self.keys.insert(Bytes::copy_from_slice(key), weight);
                             self.total += u64::from(weight);
-                            self.total -= u64::from(before.unwrap_or(0));
+                            self.leave(before.unwrap_or(0));
                         }
                     }
                     None => {
                         if let Some(before) = self.keys.remove(key) {
-                            self.total -= u64::from(before);
+                            self.leave(before);
                             rows.clear(&[SAMPLE, key].concat());
                         }
                     }
@@ -92,6 +92,16 @@ impl ByteSample {
             }
         }
         Some(first + ops_max).filter(|next| *next < batch.len())
+    }
+
+    fn leave(&mut self, weight: u32) {
+        let weight = u64::from(weight);
+        assert!(
+            weight <= self.total,
+            "{weight} of {} bytes leave the sample",
+            self.total
+        );
+        self.total -= weight;
     }
 
     /// Clears about `keys_max` of the keys in `[begin, end)`. True if there may be more.
@@ -111,11 +121,17 @@ impl ByteSample {
             Bound::Excluded(Bytes::copy_from_slice(end)),
         );
         let gone = self.keys.extract_if(from, |_, _| true);
-        let mut count = 0;
+        let (mut count, mut weights) = (0, 0);
         for (_, weight) in gone.take(keys_max.max(1)) {
-            self.total -= u64::from(weight);
+            weights += u64::from(weight);
             count += 1;
         }
+        assert!(
+            weights <= self.total,
+            "{weights} of {} bytes leave the sample",
+            self.total
+        );
+        self.total -= weights;
         rows.clear_range(&[SAMPLE, begin].concat(), &[SAMPLE, end].concat());
         count >= keys_max.max(1)
     }

@@ -49,7 +49,7 @@ use plinth_rpc::{FailureBeacon, Responder, Transport};
 use plinth_runtime::gauge::Gauge;
 use plinth_runtime::sync::{Notify, Permits, VersionGate, Watch};
 use plinth_runtime::{
-    Boxed, Duration, Either, Instant, Pace, buggify, planted, probe, trace, trace_warn,
+    Boxed, Duration, Either, Instant, Pace, buggify, never, planted, probe, trace, trace_warn,
 };
 use portion::Portions;
 use std::cell::{Cell, RefCell};
@@ -285,17 +285,11 @@ impl Server {
     fn too_old(&self, log_begins: Version) -> Error {
         // No simulated operator puts old files back. So unless a disk has lied, the log has dropped versions that were
         // needed.
-        assert!(
-            !plinth_runtime::nobody_has_lied(),
-            "the log dropped versions below {log_begins} that tag {} still needs from {}",
-            self.role.tag.0,
-            self.latest() + 1
-        );
         let what = format!(
             "they end at version {}, and the log begins at {log_begins}: they are an older copy",
             self.latest()
         );
-        trace_warn!("StorageTooOld", "file" => "the storage server's files", "what" => what);
+        never!("StorageTooOld", "file" => "the storage server's files", "what" => what, "tag" => self.role.tag.0);
         Error::file_corrupt
     }
 
@@ -382,6 +376,11 @@ impl Server {
             self.store.advance(reply.end - 1);
             self.gate.borrow().set(reply.end - 1);
         }
+        let (applying, latest) = (self.applying.get(), self.latest());
+        assert!(
+            applying <= latest,
+            "version {applying} is half applied, {latest} is the latest"
+        );
         self.known_committed
             .set(self.known_committed.get().max(reply.known_committed));
         self.progress.notify_one();
@@ -544,6 +543,10 @@ impl Server {
             self.expire_watches();
             let durable = self.store.durable_version();
             let (target, has_more) = self.next_durable(durable);
+            assert!(
+                durable <= target,
+                "{target} is to be durable after {durable}"
+            );
             is_behind = has_more;
             let nothing_new = target <= durable;
             match self.time_to_store() {
@@ -576,6 +579,7 @@ impl Server {
                 }
                 Err(error) => return error,
             };
+            self.assert_committed(durable, target);
             self.disk_full.set(false);
             self.tallies.durable_bytes.add(bytes);
             while self.store.forget_some(durable, STEP_TOUCHES) {
@@ -591,6 +595,15 @@ impl Server {
             cursor.pop(durable.version() + 1);
             self.report_durable(durable);
         }
+    }
+
+    /// Asserts that what has come to the disk is what was meant, and known committed: no recovery takes it back.
+    fn assert_committed(&self, durable: DurableVersion, target: Version) {
+        let known_committed = self.known_committed.get();
+        assert!(
+            durable.version() == target && target <= known_committed,
+            "{durable} is on disk, {target} was meant, and {known_committed} is known committed"
+        );
     }
 
     /// The version up to which the engine is written next, after `durable`, and whether more could be written already.

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use plinth_core::{MutationKind, MutationRef};
+use plinth_runtime::checks::are_expensive_on;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -11,6 +12,8 @@ pub struct Watches<W> {
     count: usize,
     /// Keys that mutations of the version being applied have touched.
     touched: BTreeSet<Bytes>,
+    /// Versions since all were counted.
+    unchecked: usize,
 }
 
 impl<W> Watches<W> {
@@ -19,6 +22,7 @@ impl<W> Watches<W> {
             by_key: BTreeMap::new(),
             count: 0,
             touched: BTreeSet::new(),
+            unchecked: 0,
         }
     }
 
@@ -95,8 +99,32 @@ impl<W> Watches<W> {
                 self.by_key.insert(key, still);
             }
         }
-        self.count -= fired.len();
+        self.leave(fired.len());
+        self.unchecked += 1;
+        if are_expensive_on() && self.unchecked > self.by_key.len() {
+            self.unchecked = 0;
+            self.check();
+        }
         fired
+    }
+
+    fn leave(&mut self, parties: usize) {
+        assert!(
+            parties <= self.count,
+            "{parties} of {} watches are over",
+            self.count
+        );
+        self.count -= parties;
+    }
+
+    /// Asserts that all are counted, and that nobody is kept for a key without a watch.
+    fn check(&self) {
+        let waiting: usize = self.by_key.values().map(Vec::len).sum();
+        assert_eq!(waiting, self.count, "watches of {} keys", self.by_key.len());
+        assert!(
+            self.by_key.values().all(|waiting| !waiting.is_empty()),
+            "a key has no watch"
+        );
     }
 
     /// Takes out the parties of all keys in `[begin, end)`.
@@ -107,7 +135,7 @@ impl<W> Watches<W> {
             .flat_map(|(_, waiting)| waiting)
             .map(|(_, party)| party)
             .collect();
-        self.count -= parties.len();
+        self.leave(parties.len());
         parties
     }
 
@@ -119,7 +147,7 @@ impl<W> Watches<W> {
         if waiting.is_empty() {
             self.by_key.remove(key);
         }
-        self.count -= 1;
+        self.leave(1);
         Some(party)
     }
 
@@ -134,7 +162,7 @@ impl<W> Watches<W> {
             *waiting = still;
             !waiting.is_empty()
         });
-        self.count -= removed.len();
+        self.leave(removed.len());
         removed
     }
 }

@@ -44,6 +44,7 @@ use plinth_core::key::is_single_key;
 use plinth_core::{MutationKind, MutationRef, Result, Version, atomic};
 use plinth_engine::WriteBatch;
 use plinth_engine::sorted::SortedBlocks;
+use plinth_runtime::checks::are_expensive_on;
 
 pub use range::{RangeEnd, RangeLimits, RangeRead, read_range};
 
@@ -63,14 +64,20 @@ pub struct VersionedWindow {
     journal: Journal,
     /// Everything at or below this version has been forgotten: only the engine has it.
     durable: Version,
-    /// Reads below this version are refused. Versions at or below it have been taken for the engine.
+    /// Reads below this version are refused. Versions at or below it have been taken for the engine. Not below
+    /// `durable`, and not above `latest`.
     oldest: Version,
     latest: Version,
     entry_bytes: usize,
     /// A version that is being forgotten, and one that is being undone.
     forgetting: Option<Leaving>,
     undoing: Option<Leaving>,
+    /// Versions since everything was checked.
+    unchecked: usize,
 }
+
+/// Everything is checked after one version for so many keys.
+const KEYS_A_CHECK: usize = 4;
 
 /// States on their way to the engine. See [`VersionedWindow::begin_taking`].
 pub struct Taking {
@@ -130,6 +137,8 @@ impl Leaving {
     }
 }
 
+/// Behind every key that a window has.
+const BEYOND_ALL_KEYS: &[u8] = b"\xff\xff\xff";
 /// Approximate number of bytes that one step copies for the engine.
 const BYTES_A_STEP: usize = 1 << 20;
 /// Segments of cleared ranges that are processed in one step.
@@ -148,6 +157,7 @@ impl VersionedWindow {
             entry_bytes: 0,
             forgetting: None,
             undoing: None,
+            unchecked: 0,
         }
     }
 
@@ -306,6 +316,33 @@ impl VersionedWindow {
             self.journal.last_version()
         );
         self.latest = version;
+        assert!(
+            self.durable <= self.oldest && self.oldest <= self.latest,
+            "durable {}, oldest {}, latest {}",
+            self.durable,
+            self.oldest,
+            self.latest
+        );
+        self.unchecked += 1;
+        if are_expensive_on() && self.unchecked > self.entries.len() / KEYS_A_CHECK {
+            self.unchecked = 0;
+            self.check();
+        }
+    }
+
+    /// Asserts that keys lie in order and versions in each chain, and that what counts memory counts right.
+    fn check(&self) {
+        self.entries.check();
+        let all = self.entries.range(b"", BEYOND_ALL_KEYS, false);
+        let bytes: usize = all.map(Entry::check).sum();
+        assert_eq!(
+            bytes,
+            self.entry_bytes,
+            "bytes of {} keys",
+            self.entries.len()
+        );
+        self.cleared.check();
+        self.journal.check();
     }
 
     #[inline]

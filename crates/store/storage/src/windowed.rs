@@ -6,7 +6,7 @@ use bytes::Bytes;
 use plinth_core::{EngineKind, Error, MutationRef, Result, Version};
 use plinth_engine::{KeyValueStore, LocalBoxFuture, Wanted, WriteBatch};
 use plinth_protocol::DurableVersion;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// Key of the engine's row that holds the durable version. It lies beyond every key of the database.
@@ -16,6 +16,8 @@ const DURABLE_KEY: &[u8] = b"\xff\xff/durable";
 pub struct WindowedStore {
     window: RefCell<VersionedWindow>,
     engine: Rc<dyn KeyValueStore>,
+    /// A commit is under way.
+    is_committing: Cell<bool>,
 }
 
 impl WindowedStore {
@@ -28,7 +30,11 @@ impl WindowedStore {
             None => after,
         };
         let window = RefCell::new(VersionedWindow::new(durable));
-        Ok(WindowedStore { window, engine })
+        Ok(WindowedStore {
+            window,
+            engine,
+            is_committing: Cell::new(false),
+        })
     }
 }
 
@@ -124,8 +130,15 @@ impl VersionedStore for WindowedStore {
         mut batch: WriteBatch,
     ) -> LocalBoxFuture<'_, Result<DurableVersion>> {
         batch.set(DURABLE_KEY, &up_to.to_be_bytes());
+        assert!(
+            up_to >= self.durable_version() && !self.is_committing.replace(true),
+            "{up_to} is committed after {}, or beside another commit",
+            self.durable_version()
+        );
         Box::pin(async move {
-            let synced = self.engine.commit(batch).await?;
+            let committed = self.engine.commit(batch).await;
+            self.is_committing.set(false);
+            let synced = committed?;
             Ok(DurableVersion::new(up_to, synced))
         })
     }

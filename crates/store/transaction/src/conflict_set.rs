@@ -34,6 +34,7 @@ use history::History;
 use plinth_core::Version;
 use plinth_core::conflict_ranges::{ConflictRanges, ConflictRangesBuilder};
 use plinth_core::key::KeyRange;
+use plinth_runtime::checks::are_expensive_on;
 
 /// The conflict ranges of a transaction, as in its commit request.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +59,8 @@ pub struct ConflictSet {
     /// Commit version of the last batch.
     commit_version: Version,
     buffers: Buffers,
+    /// Changes since the whole history was checked.
+    unchecked: usize,
 }
 
 /// Entries that each batch examines for forgetting, in addition to [`SWEEP_ENTRIES_PER_CHANGE`] for each entry that it
@@ -74,6 +77,7 @@ impl ConflictSet {
             oldest_version,
             commit_version: oldest_version,
             buffers: Buffers::default(),
+            unchecked: 0,
         }
     }
 
@@ -123,7 +127,19 @@ impl ConflictSet {
             self.oldest_version,
             SWEEP_ENTRIES + changed * SWEEP_ENTRIES_PER_CHANGE,
         );
+        if are_expensive_on() {
+            self.check_now_and_then(changed);
+        }
         verdicts
+    }
+
+    /// Checks the whole history whenever about as much has changed as there is of it.
+    fn check_now_and_then(&mut self, changed: usize) {
+        self.unchecked += 1 + changed;
+        if self.unchecked >= self.entry_count() {
+            self.unchecked = 0;
+            self.history.check();
+        }
     }
 
     /// The ranges of `reads` that were written after `read_version`; all ranges if the history no longer reaches back

@@ -21,7 +21,7 @@ mod throttle;
 use crate::knobs::GRV_QUEUE_MAX;
 use admission::{Admission, Refused};
 use plinth_core::transaction_tag::TAGS_MAX;
-use plinth_core::{Error, Result, Tag};
+use plinth_core::{Error, Result, Tag, Version};
 use plinth_identity::Identity;
 use plinth_protocol::control::ClusterInfo;
 use plinth_protocol::knobs::RATE_INTERVAL_MS;
@@ -36,7 +36,7 @@ use plinth_rpc::{Endpoint, FailureBeacon, Responder, Transport, Watching};
 use plinth_runtime::gauge::Gauge;
 use plinth_runtime::sync::{QueueReceiver, Watch};
 use plinth_runtime::tally::Tally;
-use plinth_runtime::{Boxed, Duration, Either, buggify, probe};
+use plinth_runtime::{Boxed, Duration, Either, buggify, never, probe};
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::rc::Rc;
@@ -107,7 +107,11 @@ impl Proxy {
             return Error::internal_error;
         };
         let epoch = self.role.epoch;
+        if never!(generation.copies() == 0, "GrvProxyWithoutLogs", "epoch" => epoch) {
+            return Error::internal_error; // nobody could prove that the epoch lives
+        }
         let mut round = 0u32;
+        let mut newest = Version::MIN;
         loop {
             while let Some(waiting) = requests.try_recv() {
                 self.arrive(waiting);
@@ -126,9 +130,14 @@ impl Proxy {
             round = round.wrapping_add(1);
             let asked = read_version(&self.transport, &committed, generation, epoch, round);
             let CommittedVersion { version, locked } = match asked.await {
-                Ok(newest) => newest,
+                Ok(committed) => committed,
                 Err(error) => return error,
             };
+            if never!(version < newest, "ReadVersionSinks", "version" => version, "after" => newest)
+            {
+                return Error::internal_error;
+            }
+            newest = version;
             for (responder, priority, count) in batch {
                 self.started[priority as usize].add(u64::from(count));
                 responder.ok(ReadVersion {
@@ -246,6 +255,12 @@ async fn read_version(
             transport.call(&endpoint, ConfirmEpoch { epoch })
         })
         .collect();
+    assert!(
+        proofs.len() == generation.copies() && !proofs.is_empty(),
+        "{} of {} log servers are a whole set",
+        proofs.len(),
+        generation.copies()
+    );
     let newest = asked.await?;
     for proof in plinth_runtime::join_all(proofs).await {
         proof?;

@@ -154,6 +154,12 @@ impl Resolver {
         if !conflicting.is_empty() {
             probe!("resolver_reports_conflicts");
         }
+        assert_eq!(
+            verdicts.len(),
+            batch.transactions.len(),
+            "a verdict for each transaction of version {}",
+            batch.version
+        );
         self.version = batch.version;
         let group = system_group(&batch, &verdicts);
         let reply = ResolveReply {
@@ -162,6 +168,12 @@ impl Resolver {
             system: self.system_for(batch.proxy, batch.last_received),
         };
         if let Some(group) = group {
+            let last = self.system.back().map(|entry| entry.group.version);
+            assert!(
+                last.is_none_or(|last| last < group.version),
+                "system transactions of {} are remembered after those of {last:?}",
+                group.version
+            );
             self.system.push_back(SystemEntry {
                 proxy: batch.proxy,
                 group,

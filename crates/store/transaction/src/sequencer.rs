@@ -42,6 +42,7 @@ pub struct Sequencer {
     base: Version,
     origin: Instant,
     last_handed_out: Version,
+    /// Never above `last_handed_out`, and never far below it.
     committed: Version,
     /// Whether the database is locked as of the committed version.
     locked: bool,
@@ -95,7 +96,13 @@ impl Sequencer {
     /// Assigns other keys to the resolvers from the next version on. Every proxy gets the change with its next
     /// version.
     pub fn repartition(&mut self, begins: Vec<Bytes>) {
-        let after = self.last_handed_out;
+        let (after, parts) = (self.last_handed_out, self.partition().begins.len());
+        assert!(
+            begins.len() == parts
+                && begins[0].is_empty()
+                && begins.is_sorted_by(|before, next| before < next),
+            "{parts} resolvers cannot share the keys like this: {begins:?}"
+        );
         if self.partition().after == after {
             return; // no version was handed out since the last one
         }
@@ -143,7 +150,13 @@ impl Sequencer {
             request_number: request.request_number,
             grant: grant.clone(),
         };
-        self.proxies.insert(request.proxy, Some(last));
+        let before = self.proxies.insert(request.proxy, Some(last));
+        let before = before.flatten().map(|last| last.grant.version);
+        assert!(
+            before.is_none_or(|before| before <= grant.prev_version),
+            "a proxy gets {version} after {before:?}, and the version before it is {}",
+            grant.prev_version
+        );
         Ok(grant)
     }
 
@@ -166,6 +179,12 @@ impl Sequencer {
 
     /// The newest committed version, and whether the database is locked as of it.
     pub fn newest(&self) -> CommittedVersion {
+        assert!(
+            self.committed <= self.last_handed_out,
+            "version {} is committed, and {} was the last to be handed out",
+            self.committed,
+            self.last_handed_out
+        );
         CommittedVersion {
             version: self.committed,
             locked: self.locked,
@@ -240,7 +259,8 @@ mod tests {
 
     #[test]
     fn every_proxy_hears_of_a_partition_with_its_first_version_above_it() {
-        let mut s = Sequencer::new(Instant(0), 0, 1000, vec![], &[Uid(1), Uid(2)]);
+        let begins = vec![Bytes::new(), Bytes::from("a")];
+        let mut s = Sequencer::new(Instant(0), 0, 1000, begins, &[Uid(1), Uid(2)]);
         s.report_committed(1000, false).expect("handed out");
         let before = ask(&mut s, 10, 1, 1).expect("granted");
         assert_eq!(before.partitions, []);

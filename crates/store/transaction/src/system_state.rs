@@ -12,6 +12,8 @@ use plinth_core::streams::{self, StreamKind, StreamRecord};
 use plinth_core::system_keys::{self as keys, ShardRecord, StorageServerRecord};
 use plinth_core::{Mutation, MutationKind, Tag, Uid, atomic};
 use plinth_rpc::Interface;
+use plinth_runtime::checks::are_expensive_on;
+use plinth_runtime::never;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::rc::Rc;
@@ -64,7 +66,12 @@ pub struct SystemState {
     change_streams: Rc<Vec<StreamRecord>>,
     /// Another pointer whenever it changes.
     access: Rc<Access>,
+    /// Changes since everything was checked.
+    unchecked: usize,
 }
+
+/// Everything is checked after one change for so many rows that there are.
+const ROWS_A_CHECK: usize = 100;
 
 impl SystemState {
     #[cfg(test)]
@@ -120,6 +127,55 @@ impl SystemState {
     /// Applies the changes that one committed transaction makes to the system keyspace. Returns the orders for the
     /// storage servers whose part in some shard has changed, to be put into their streams: see [`shard_order`].
     pub fn change(&mut self, mutations: &[Mutation]) -> Vec<(Tag, Mutation)> {
+        let orders = self.change_and_order(mutations);
+        if mutations
+            .iter()
+            .any(|m| m.first.starts_with(streams::STREAMS))
+        {
+            // Their proxy refuses what would make more, and so do the others when they hear of it.
+            let (count, overlap) = (
+                self.change_streams.len(),
+                streams::overlap(&**self.change_streams),
+            );
+            let is_too_many = count > streams::STREAMS_MAX || overlap > streams::OVERLAP_MAX;
+            never!(is_too_many, "TooManyStreams", "count" => count, "overlap" => overlap);
+        }
+        self.unchecked += 1;
+        if are_expensive_on() && self.unchecked > self.rows.len() / ROWS_A_CHECK {
+            self.unchecked = 0;
+            self.check();
+        }
+        orders
+    }
+
+    /// Asserts that what was derived change by change is what follows from the rows. Looks at all of them.
+    fn check(&self) {
+        let mut anew = SystemState {
+            rows: self.rows.clone(),
+            ..SystemState::default()
+        };
+        anew.derive();
+        assert_eq!(
+            self.servers, anew.servers,
+            "the servers follow from the rows"
+        );
+        assert_eq!(self.shards, anew.shards, "the shards follow from the rows");
+        assert_eq!(
+            self.change_streams, anew.change_streams,
+            "the streams follow from the rows"
+        );
+        assert!(
+            *self.access == *anew.access,
+            "the rights follow from the rows"
+        );
+        let known = |team: &Rc<Team>| self.teams.values().any(|other| Rc::ptr_eq(other, team));
+        assert!(
+            self.shards.values().all(known),
+            "a team of a shard is not among the teams"
+        );
+    }
+
+    fn change_and_order(&mut self, mutations: &[Mutation]) -> Vec<(Tag, Mutation)> {
         let Some(touched) = self.touched_shards(mutations) else {
             mutations.iter().for_each(|mutation| self.apply(mutation));
             if mutations.iter().all(only_changes_streams) {
@@ -378,6 +434,12 @@ impl SystemState {
             });
         }
         team.tags.sort();
+        // Each would take the other's mutations out of the log.
+        never!(
+            team.tags.windows(2).any(|pair| pair[0] == pair[1]),
+            "ServersShareATag",
+            "tags" => format!("{:?}", team.tags)
+        );
         team
     }
 

@@ -41,7 +41,7 @@ pub use sickness::{Hang, Lie, Sickness};
 
 pub(crate) use executor::TimerHandle;
 
-use crate::knobs::{self, KnobSet, Knobs};
+use crate::knobs::{self, EXPENSIVE_CHECKS, KnobSet, Knobs};
 use crate::random::{self, Generator};
 use crate::{Duration, buggify};
 use std::cell::{Cell, RefCell};
@@ -266,14 +266,16 @@ impl World {
         let _entered = world.enter();
         world.add_tester();
         let config = world.config.borrow();
+        let mut knobs = Knobs::default();
         if config.knob_randomise {
-            let mut knobs = Knobs::default();
             knobs.randomise(seed, config.knob_randomise_probability);
             if random::chance(config.knob_bounds_probability) {
                 knobs.randomise_within_bounds(seed, KNOBS_AT_BOUNDS);
             }
-            knobs::set_knobs(knobs);
         }
+        // Whatever was drawn: a check that is off in some runs finds less, and nothing more.
+        EXPENSIVE_CHECKS.put(&mut knobs, 1);
+        knobs::set_knobs(knobs);
         drop(config);
         world
     }

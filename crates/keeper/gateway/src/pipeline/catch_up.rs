@@ -18,6 +18,7 @@ impl Pipeline {
     /// Applies the changes of an own batch and completes its operations, one after the other.
     pub(super) async fn apply_own(&self, flight: Flight, stamp: Versionstamp) {
         self.in_touch.set(self.in_touch.get().max(flight.began));
+        self.follows_the_last(&flight, stamp);
         let mut pace = Pace::new();
         let zxids = self.replica.zxids;
         let zxid_of = |piece: u16| zxids.of(stamp.version(), stamp.order(), piece);
@@ -50,6 +51,30 @@ impl Pipeline {
                 pace.rest().await;
             }
         }
+    }
+
+    /// Asserts that own batches that change something come in the order in which they began, which is that of their
+    /// commits. One that changes nothing leaves no trace in the stream: it may land after a later one was found there.
+    fn follows_the_last(&self, flight: &Flight, stamp: Versionstamp) {
+        if flight.changes.is_empty() {
+            return;
+        }
+        let last = self.applied.replace(Some((flight.number, stamp)));
+        assert!(
+            last.is_none_or(|(number, before)| number < flight.number && before < stamp),
+            "batch {} with {stamp:?} follows {last:?}",
+            flight.number
+        );
+    }
+
+    /// Where to read the stream on.
+    fn go_on_at(&self, next: Position) {
+        let before = self.next.get();
+        assert!(
+            before <= next,
+            "the stream was read to {before:?}, and is to be read on at {next:?}"
+        );
+        self.next.set(next);
     }
 
     /// A new quota is counted before this gateway executes anything else.
@@ -102,13 +127,13 @@ impl Pipeline {
             order: stamp.order(),
             piece: u16::MAX,
         };
-        self.next.set(own.next());
+        self.go_on_at(own.next());
     }
 
     fn advance(&self, version: Version) {
         self.replica.advance(version);
         self.is_behind_own.set(false);
-        self.next.set(Position::of_version(version + 1));
+        self.go_on_at(Position::of_version(version + 1));
     }
 
     /// Reads what was committed. Own batches that are found there are answered.
@@ -159,7 +184,7 @@ impl Pipeline {
             if !batch.more {
                 break;
             }
-            self.next.set(batch.next);
+            self.go_on_at(batch.next);
         }
         if let Some((number, stamp)) = own
             && let Some(flight) = self.take_flight(number)
@@ -193,7 +218,7 @@ impl Pipeline {
                 self.apply(position.version, &change, zxid);
             }
         }
-        self.next.set(position.next());
+        self.go_on_at(position.next());
         Ok(())
     }
 }

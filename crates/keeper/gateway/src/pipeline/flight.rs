@@ -17,6 +17,7 @@ use crate::{ALONE_AFTER_MS, BATCHES, BATCHES_AT_ONCE, CONFLICTS};
 use plinth_client::Transaction;
 use plinth_core::version::Versionstamp;
 use plinth_core::{Error, Result};
+use plinth_runtime::checks::are_expensive_on;
 use plinth_runtime::{
     Duration, Instant, Task, join_all, now, planted, probe, sleep, spawn, trace_warn, unix_time_ms,
 };
@@ -358,8 +359,10 @@ impl Pipeline {
         });
         let has_looks = batch.iter().any(|queued| queued.is_look());
         let sessions = batch.iter().map(|queued| queued.operation.session());
+        let sessions: Option<BTreeSet<i64>> = sessions.collect();
+        self.begins_beside(&sessions, number);
         self.flights.borrow_mut().push_back(Flight {
-            sessions: sessions.collect(),
+            sessions,
             operations: batch,
             executed,
             changes: plan.changes,
@@ -371,6 +374,30 @@ impl Pipeline {
             _kept: has_looks.then(|| kept.clone()),
             _commit: commit,
         });
+    }
+
+    /// Asserts that the batch with this number, of these sessions, may begin beside those that are under way.
+    fn begins_beside(&self, sessions: &Option<BTreeSet<i64>>, number: u64) {
+        let flights = self.flights.borrow();
+        let last = flights.back().map(|flight| flight.number);
+        assert!(
+            last.is_none_or(|last| last < number),
+            "batch {number} begins behind {last:?}"
+        );
+        for flight in flights.iter() {
+            let (Some(ours), Some(theirs)) = (sessions, &flight.sessions) else {
+                panic!("batch {number} or {} must be alone", flight.number);
+            };
+            let both = || ours.intersection(theirs).next().copied();
+            if are_expensive_on() {
+                assert_eq!(
+                    both(),
+                    None,
+                    "a session in batches {number} and {}",
+                    flight.number
+                );
+            }
+        }
     }
 
     fn build(
@@ -413,8 +440,12 @@ impl Pipeline {
         let Some(flight) = first else { return };
         let number = flight.number;
         match flight.result.get().expect("the store has answered") {
-            // It changed nothing, or it would have been found in the stream.
             Ok(stamp) if stamp.version() <= self.replica.version() => {
+                let (version, changes) = (self.replica.version(), flight.changes.len());
+                assert_eq!(
+                    changes, 0,
+                    "changes of {stamp:?} were not in the stream up to {version}"
+                );
                 self.apply_own(flight, stamp).await;
             }
             Ok(stamp) if flight.mode == Mode::Alone => {

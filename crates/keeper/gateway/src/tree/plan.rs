@@ -13,6 +13,7 @@ use super::rows::{Lock, Rows};
 use super::touched::{Touched, TouchedNodes};
 use crate::paths;
 use crate::wire::{Acl, Code, Text};
+use plinth_runtime::never;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -208,6 +209,13 @@ impl<'v> Plan<'v> {
     pub fn delete(&mut self, path: &Text, node: &Node, parent: &str, mut parent_node: Node) {
         self.guard(path, &node.acl);
         self.guard(parent, &parent_node.acl);
+        // The rows say so, and all gateways and replicas read the same: it costs a wrong number, and no service.
+        never!(
+            parent_node.counts.present <= 0,
+            "KeeperParentWithoutChildren",
+            "path" => path,
+            "children" => parent_node.counts.present
+        );
         parent_node.counts.present = parent_node.counts.present.wrapping_sub(1);
         self.change_children(parent, parent_node);
         self.write(Lock::Existence, Rows::path_hash(path));

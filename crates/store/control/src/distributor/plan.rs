@@ -227,15 +227,26 @@ impl Planner<'_> {
 
     fn start(&mut self, at: usize, to: Team, why: Why) {
         let shard = &self.world.shards[at];
+        assert!(
+            teams::is_fit(&to, &self.places, self.world.replication),
+            "{:?} is to go to {to:?}",
+            shard.range
+        );
         for id in newcomers(&shard.team, &to) {
             *self.coming.entry(id).or_default() += 1;
             *self.load.entry(id).or_default() += shard.bytes;
         }
         for id in newcomers(&to, &shard.team) {
-            *self.load.entry(id).or_default() -= shard.bytes; // it was counted there
+            let load = self.load.entry(id).or_default();
+            assert!(
+                *load >= shard.bytes,
+                "{} of {load} bytes leave {id}",
+                shard.bytes
+            );
+            *load -= shard.bytes; // it was counted there
         }
         self.moves += 1;
-        self.taken.insert(at);
+        assert!(self.taken.insert(at), "{:?} has two steps", shard.range);
         self.steps.push(Step::Move {
             range: shard.range.clone(),
             team: shard.team.clone(),

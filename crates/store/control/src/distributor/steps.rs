@@ -112,6 +112,8 @@ impl Distributor {
                     .filter_map(|id| known.interfaces.get(id).copied())
                     .collect()
             };
+            // Who is not asked could become the holder of what it does not have.
+            assert_eq!(interfaces.len(), to.len(), "all of {to:?} are asked");
             let ready =
                 movement::wait_until_ready(&self.database, &self.transport, range, &interfaces);
             match plinth_runtime::timeout(LOOK, ready).await {

@@ -6,6 +6,7 @@
 //! combined machines.
 
 use plinth_core::Uid;
+use plinth_runtime::never;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Number of teams that each server, and each machine, should be in.
@@ -87,6 +88,11 @@ pub fn build(places: &Places, replication: usize, existing: &BTreeSet<Team>) -> 
         let Some(team) = made else {
             return teams.into_iter().collect();
         };
+        // Shards on it would have to leave it at once. Whoever gives a machine two zones gets no such team.
+        if never!(!is_fit(&team, places, replication), "TeamIsNotFit", "team" => format!("{team:?}"))
+        {
+            return teams.into_iter().collect();
+        }
         team.iter()
             .for_each(|id| *counts.get_mut(id).expect("a place") += 1);
         teams.insert(team);

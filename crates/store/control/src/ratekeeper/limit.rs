@@ -71,6 +71,13 @@ impl Limits {
         let (default, reason) = least(admitted, signals, 1.0);
         self.default = follow(self.default, admitted, default);
         self.batch = self.batch.min(self.default);
+        // Not so for what is no number.
+        assert!(
+            FLOOR <= self.batch && self.batch <= self.default,
+            "limits {} and {} after {admitted} a second",
+            self.default,
+            self.batch
+        );
         reason
     }
 }

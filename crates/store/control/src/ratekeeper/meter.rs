@@ -30,6 +30,11 @@ impl Meter {
         if readings.back().is_some_and(|(_, before)| total < *before) {
             readings.clear();
         }
+        let last = readings.back().map(|(at, _)| *at);
+        assert!(
+            last.is_none_or(|last| last <= now),
+            "a reading at {now:?} after {last:?}"
+        );
         readings.push_back((now, total));
         let window = WINDOW * self.windows.max(1);
         while readings.len() > 2 && now.saturating_since(readings[1].0) >= window {

@@ -2,13 +2,14 @@
 
 use super::hosts;
 use crate::context::Context;
+use plinth_core::version::MAX_VERSIONS_IN_FLIGHT;
 use plinth_core::{Epoch, Error, Mutation, MutationBatch, MutationKind, Result, Tag, Uid, Version};
 use plinth_log::cursor;
 use plinth_protocol::control::{DatabaseState, RegisterWorker};
 use plinth_protocol::log::{LogGeneration, NeedDamagedLog, Seal, SealReply};
 use plinth_rpc::Interface;
 use plinth_runtime::sync::{QueueSender, Watch};
-use plinth_runtime::{Duration, Instant, fault, planted, probe, trace, trace_warn};
+use plinth_runtime::{Duration, Instant, fault, never, planted, probe, trace};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::SocketAddr;
@@ -54,6 +55,7 @@ pub(super) async fn end_epoch(context: &Context, mut state: DatabaseState) -> Re
     }
     let generation = state.log_system.current().ok_or(Error::file_corrupt)?;
     let (known_committed, recovered_to) = end_of_log(generation, &answers);
+    follows_its_begin(generation, known_committed, recovered_to)?;
     trace!("Sealed", "epoch" => generation.epoch,
         "known_committed" => known_committed, "recovered_to" => recovered_to);
     context.phase.set("reading_system_keyspace");
@@ -75,6 +77,37 @@ pub(super) async fn end_epoch(context: &Context, mut state: DatabaseState) -> Re
         rows,
         state,
     })
+}
+
+/// Checks the end of a generation against its begin. It knows what came before it as committed. Its recovery
+/// transaction was on every log server before the coordinators named it, so the log does not end below that, unless
+/// disks have lost it: then the recovery goes on with what there is.
+fn follows_its_begin(
+    generation: &LogGeneration,
+    known_committed: Version,
+    recovered_to: Version,
+) -> Result<()> {
+    let (start, epoch) = (generation.start, generation.epoch);
+    if never!(
+        known_committed < start - 1,
+        "EpochEndsBeforeItsBegin",
+        "epoch" => epoch,
+        "start" => start,
+        "known_committed" => known_committed
+    ) {
+        return Err(Error::cluster_recovery_failed);
+    }
+    let begun = generation
+        .recovered_to
+        .saturating_add(MAX_VERSIONS_IN_FLIGHT);
+    never!(
+        recovered_to < begun,
+        "RecoveryTransactionLost",
+        "epoch" => epoch,
+        "begun" => begun,
+        "recovered_to" => recovered_to
+    );
+    Ok(())
 }
 
 /// The answer to a seal of the log server at a place; `None`: its files are damaged.
@@ -100,12 +133,8 @@ async fn seal(
     let mut told = plinth_runtime::now();
     loop {
         for place in leave_out_damaged(&mut answers) {
-            assert!(
-                !plinth_runtime::nobody_has_lied(),
-                "a log server has lost what is known committed"
-            );
             let log = generation.logs[place];
-            trace_warn!("LogLacksCommitted", "id" => log.id, "address" => log.address);
+            never!("LogLacksCommitted", "id" => log.id, "address" => log.address);
             damaged.insert(place);
         }
         let answered: Vec<bool> = answers.iter().map(Option::is_some).collect();
@@ -283,6 +312,12 @@ fn leave_out_damaged(answers: &mut [Option<SealReply>]) -> Vec<usize> {
 /// RV.
 fn end_of_log(generation: &LogGeneration, answers: &[Option<SealReply>]) -> (Version, Version) {
     let everybody = answers.iter().all(Option::is_some);
+    let answered: Vec<bool> = answers.iter().map(Option::is_some).collect();
+    assert!(
+        generation.covers_every_set(&answered) && answered.contains(&true),
+        "a log set of epoch {} has no member that answered: {answered:?}",
+        generation.epoch
+    );
     let answers_there = || answers.iter().flatten();
     let known_committed = answers_there()
         .map(|a| a.known_committed)
@@ -327,6 +362,10 @@ fn end_of_log(generation: &LogGeneration, answers: &[Option<SealReply>]) -> (Ver
     assert!(
         known_committed <= on_all,
         "version {known_committed} is known committed, but some log server has only {on_all} on disk"
+    );
+    assert!(
+        known_committed <= recovered_to,
+        "version {known_committed} is known committed, and the log is to end at {recovered_to}"
     );
     if everybody {
         return (on_all.min(recovered_to), recovered_to);

@@ -100,7 +100,7 @@ impl Votes {
         let leaders = self.candidates.values().filter(|seen| seen.leading);
         let mut leaders = leaders.map(|seen| seen.candidate.controller);
         let first = leaders.next();
-        debug_assert!(
+        assert!(
             leaders.all(|other| Some(other) == first),
             "a coordinator takes two candidates for the leader"
         );

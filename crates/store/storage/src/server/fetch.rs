@@ -14,7 +14,7 @@ use bytes::Bytes;
 use plinth_core::key::{KeyRange, key_after};
 use plinth_core::{Error, Result, Value, Version};
 use plinth_engine::{LocalBoxFuture, WriteBatch};
-use plinth_runtime::{Duration, buggify, probe, trace};
+use plinth_runtime::{Duration, buggify, never, probe, trace};
 use std::convert::Infallible;
 
 /// Pause after a page could not be read.
@@ -43,6 +43,23 @@ pub trait Snapshots {
     ) -> LocalBoxFuture<'_, Result<SnapshotPage>>;
 }
 
+/// The page, if its rows are in order and inside the range. Others have sent it.
+fn checked(range: &KeyRange, fetched: (Version, SnapshotPage)) -> Result<(Version, SnapshotPage)> {
+    let (version, page) = &fetched;
+    let is_inside = page.rows.iter().all(|(key, _)| range.contains(key));
+    let is_sorted = page.rows.is_sorted_by(|a, b| a.0 < b.0);
+    match never!(
+        !is_inside || !is_sorted,
+        "PageOutsideItsRange",
+        "range" => format!("{range:?}"),
+        "version" => version,
+        "rows" => page.rows.len()
+    ) {
+        true => Err(Error::internal_error),
+        false => Ok(fetched),
+    }
+}
+
 impl Server {
     /// Fetches one page after the other, for ever.
     pub(super) async fn fetch(&self) -> Infallible {
@@ -63,7 +80,10 @@ impl Server {
                 plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(500)))
                     .await;
             }
-            match page.unwrap_or(Err(Error::timed_out)) {
+            match page
+                .unwrap_or(Err(Error::timed_out))
+                .and_then(|page| checked(&range, page))
+            {
                 Ok((version, page)) => self.take_page(id, &range, version, page),
                 Err(error) => {
                     probe!("storage_fetch_page_again");

@@ -5,19 +5,14 @@ use crate::ownership::Holding;
 use plinth_core::key::KeyRange;
 use plinth_core::shard_order::Order;
 use plinth_core::{Error, Result, Version};
-use plinth_runtime::{Pace, planted, probe, trace, trace_warn};
+use plinth_runtime::{Pace, never, planted, probe, trace};
 
 impl Server {
     /// Reports that the server does not hold what its orders made it hold. A shard is moved only after it is complete
     /// and durable here (pitfall 20), and a server that gave one away does not hold it. So the disk has lost data.
     /// Other servers hold the shard.
     fn has_lost(&self, what: &str) -> Error {
-        assert!(
-            !plinth_runtime::nobody_has_lied(),
-            "tag {} does not have what its orders say of {what}",
-            self.role.tag.0
-        );
-        trace_warn!("StorageHasLostShard", "id" => self.role.id, "what" => what);
+        never!("StorageHasLostShard", "id" => self.role.id, "what" => what, "tag" => self.role.tag.0);
         Error::file_corrupt
     }
 

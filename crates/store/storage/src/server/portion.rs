@@ -18,7 +18,12 @@ pub(super) struct Portions {
 impl Portions {
     /// Notes that all of `version` has been taken in. `bytes` is the total taken in since the start.
     pub fn reached(&mut self, version: Version, bytes: u64) {
-        let last = self.marks.back().map_or(self.written, |mark| mark.1);
+        let last = self.marks.back();
+        assert!(
+            last.is_none_or(|mark| mark.0 < version && mark.1 <= bytes),
+            "{bytes} bytes are reached at {version}, after {last:?}"
+        );
+        let last = last.map_or(self.written, |mark| mark.1);
         if bytes >= last + GRAIN {
             self.marks.push_back((version, bytes));
         }

@@ -96,6 +96,14 @@ impl Left {
             return Ok(Some(ended));
         };
         probe!("storage_read_takes_turns");
+        assert!(
+            ended.rows <= self.rows && ended.bytes <= self.bytes,
+            "{} rows and {} bytes are read of {} and {}",
+            ended.rows,
+            ended.bytes,
+            self.rows,
+            self.bytes
+        );
         self.rows -= ended.rows;
         self.bytes -= ended.bytes;
         match self.reverse {
@@ -380,7 +388,9 @@ impl Server {
 
     fn waits_no_more(&self, reads: u64) {
         let waiting = self.reads_waiting.get();
-        self.reads_waiting.set(waiting - reads as usize);
+        let over = waiting.checked_sub(reads as usize);
+        let left = over.unwrap_or_else(|| panic!("{reads} of {waiting} reads wait no more"));
+        self.reads_waiting.set(left);
     }
 
     /// Answers a read that could not be answered at once.

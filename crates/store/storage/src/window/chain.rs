@@ -113,6 +113,19 @@ impl Entry {
         Some((state.version, state.value()))
     }
 
+    /// Asserts that the versions rise. Returns the memory held.
+    pub fn check(&self) -> usize {
+        let older = self.older.iter().flat_map(|older| older.iter());
+        let versions = older.clone().map(|state| state.version);
+        let mut versions: Vec<Version> = versions.collect();
+        versions.push(self.newest.version);
+        assert!(
+            versions.is_sorted_by(|a, b| a < b),
+            "versions of a key: {versions:?}"
+        );
+        self.first_bytes() + older.map(State::bytes).sum::<usize>()
+    }
+
     /// The newest state at or below `version`: a value, or cleared.
     #[inline]
     pub fn at(&self, version: Version) -> Option<Option<&[u8]>> {

@@ -143,6 +143,30 @@ impl ClearedSegments {
         Some((begin, &segment.end))
     }
 
+    /// Asserts that segments do not overlap, and that their versions rise and their bytes are counted.
+    pub fn check(&self) {
+        let (mut bytes, mut last_end) = (0, &Bytes::new());
+        for (begin, segment) in &self.segments {
+            assert!(
+                last_end <= begin && *begin < segment.end,
+                "a segment {begin:?} to {:?} behind one to {last_end:?}",
+                segment.end
+            );
+            let versions = &segment.versions;
+            assert!(
+                !versions.is_empty() && versions.is_sorted_by(|a, b| a < b),
+                "versions of a segment: {versions:?}"
+            );
+            (bytes, last_end) = (bytes + segment.bytes(begin), &segment.end);
+        }
+        assert_eq!(
+            bytes,
+            self.bytes,
+            "bytes of {} segments",
+            self.segments.len()
+        );
+    }
+
     /// Drops clears at or below `version` from about `segments_max` of the segments of `[begin, end)`. Returns where
     /// to go on; `None` if that was all.
     pub fn drop_up_to(

@@ -93,6 +93,18 @@ impl Journal {
         self.settled_bytes + self.records.back().map_or(0, Record::bytes)
     }
 
+    /// Asserts that versions rise, and that the memory of the settled ones is counted.
+    pub fn check(&self) {
+        let versions = self.records.iter().map(|record| record.version);
+        assert!(
+            versions.is_sorted_by(|a, b| a < b),
+            "versions of the journal rise"
+        );
+        let settled = self.records.len().saturating_sub(1);
+        let bytes: usize = self.records.iter().take(settled).map(Record::bytes).sum();
+        assert_eq!(bytes, self.settled_bytes, "bytes of {settled} versions");
+    }
+
     /// The last version that touched anything; `Version::MIN` if there is none.
     pub fn last_version(&self) -> Version {
         self.records

@@ -9,7 +9,7 @@ use plinth_core::mutation::{self, MutationBatch, MutationKind, MutationRef};
 use plinth_core::version::Versionstamp;
 use plinth_core::{Mutation, Tag, Version, atomic, system_keys};
 use plinth_protocol::log::LogGeneration;
-use plinth_runtime::Pace;
+use plinth_runtime::{Pace, never};
 use std::borrow::Cow;
 use std::cell::RefCell;
 
@@ -36,6 +36,8 @@ impl<'a> Bodies<'a> {
 
     /// Adds packed mutations that all carry the same tags to the body of every log server that stores one of the tags.
     pub fn push(&mut self, tags: &[Tag], packed: &[u8]) {
+        // No log server would store them, and they would be lost.
+        never!(tags.is_empty(), "MutationsOfNobody", "bytes" => packed.len());
         if let [only] = &mut self.builders[..] {
             only.push(tags, packed);
             return;
@@ -221,6 +223,10 @@ pub fn snapshot_part(
     .pack(&mut out);
     out.extend_from_slice(&sets);
     let batch = MutationBatch::parse(out.freeze()).expect("packed just now");
+    assert!(
+        next.as_deref().is_none_or(|next| next > begin),
+        "the part behind {begin:?} begins at {next:?}"
+    );
     (batch, next)
 }
 

@@ -47,7 +47,12 @@ impl Partitions {
     /// The partitions for a batch at `version`, which must be recent. The last one applies to its writes.
     pub fn at(&self, version: Version) -> &[Partition] {
         let count = self.0.partition_point(|p| p.after < version);
-        &self.0[..count.max(1)]
+        assert!(
+            count > 0,
+            "no partition is known for version {version}, the oldest is after {}",
+            self.0[0].after
+        );
+        &self.0[..count]
     }
 }
 

@@ -30,7 +30,9 @@ use plinth_protocol::transaction::{
 use plinth_rpc::{Endpoint, FailureBeacon, Registration, Responder, Transport, Watching};
 use plinth_runtime::gauge::Gauge;
 use plinth_runtime::sync::{Notify, QueueReceiver, QueueSender, VersionGate, Watch, queue};
-use plinth_runtime::{Boxed, Duration, Instant, Pace, TaskGroup, buggify, planted, probe, trace};
+use plinth_runtime::{
+    Boxed, Duration, Instant, Pace, TaskGroup, buggify, never, planted, probe, trace,
+};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -82,6 +84,8 @@ struct Proxy {
     system_applied: Cell<Version>,
     /// Number of the last batch whose *assign* phase is done.
     assigned: VersionGate,
+    /// The version of that batch.
+    assigned_version: Cell<Version>,
     known_committed: Cell<Version>,
     bytes_held: Cell<usize>,
     /// Transactions taken in so far.
@@ -149,6 +153,13 @@ fn place(batch: &mut [Arrived]) {
     );
 }
 
+/// Takes back what was added before. A number that sinks below nothing would shut the proxy for ever.
+fn take_back(of: &Cell<usize>, less: usize) {
+    let before = of.get();
+    assert!(before >= less, "{less} of {before} are taken back");
+    of.set(before - less);
+}
+
 impl Proxy {
     fn new(transport: &Transport, role: RecruitCommitProxy, cluster: String) -> Self {
         let generation = role
@@ -170,6 +181,7 @@ impl Proxy {
             state: RefCell::default(),
             system_applied: Cell::new(role.recovery_version),
             assigned: VersionGate::new(0),
+            assigned_version: Cell::new(role.recovery_version),
             known_committed: Cell::new(role.recovered_to),
             bytes_held: Cell::new(0),
             arrived: Cell::new(0),
@@ -368,15 +380,11 @@ impl Proxy {
                 if let Err(error) = proxy.commit_batch(number, batch).await {
                     proxy.failure.set(Some(error));
                 }
-                proxy.bytes_held.set(proxy.bytes_held.get() - bytes);
-                proxy
-                    .bytes_in_flight
-                    .set(proxy.bytes_in_flight.get() - copied);
+                take_back(&proxy.bytes_held, bytes);
+                take_back(&proxy.bytes_in_flight, copied);
                 let now = plinth_runtime::now();
                 proxy.latency.borrow_mut().end(number, count, now);
-                proxy
-                    .batches_in_flight
-                    .set(proxy.batches_in_flight.get() - 1);
+                take_back(&proxy.batches_in_flight, 1);
                 proxy.room.notify_one();
             });
         }
@@ -394,7 +402,7 @@ impl Proxy {
             partition: self.partitions.borrow().newest(),
         };
         let granted = self.transport.call(&self.get_version, request).await?;
-        self.learn_partitions(&granted);
+        self.learn_partitions(&granted)?;
         if buggify!() {
             plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(30))).await;
         }
@@ -404,7 +412,8 @@ impl Proxy {
 
         // From here on strictly in the order of versions.
         self.assigned.at_least(number - 1).await;
-        self.apply_others(&replies)?;
+        self.follows_the_batch_before(number, &granted)?;
+        self.apply_others(granted.version, &replies)?;
         // The replies contained the system transactions of all versions below this one.
         if !planted!(
             "proxy_never_says_what_it_has",
@@ -416,12 +425,14 @@ impl Proxy {
         let (bodies, snapshot) = assigned.await;
         let locked = self.state.borrow().is_locked();
         let pushes = self.push(&granted, bodies).await;
+        self.assigned_version.set(granted.version);
         self.assigned.set(number);
-        let durable = OnEveryLog::after(granted.version, pushes).await?;
+        let durable = OnEveryLog::after(granted.version, &self.generation, pushes).await?;
         let committed = self.report(durable, locked).await?;
         if let Some(begun) = snapshot {
             self.pop_system(begun);
         }
+        assert_eq!(responders.len(), verdicts.len(), "a verdict for each");
         for (order, (responder, verdict)) in responders.into_iter().zip(verdicts).enumerate() {
             self.tallies.decided(&transactions[order], &verdict);
             let reported = transactions[order].report_conflicts;
@@ -441,9 +452,34 @@ impl Proxy {
         Ok(())
     }
 
-    fn learn_partitions(&self, granted: &CommitVersion) {
+    /// Fails if the sequencer has given this batch a version that is not above that of the batch before: a read, a
+    /// resolver or a log server could miss what lies between.
+    fn follows_the_batch_before(&self, number: i64, granted: &CommitVersion) -> Result<()> {
+        let (assigned, before) = (self.assigned.get(), self.assigned_version.get());
+        assert_eq!(assigned, number - 1, "batches are assigned one by one");
+        let (version, prev) = (granted.version, granted.prev_version);
+        let follows = before <= prev && prev < version;
+        if never!(!follows, "BatchOutOfOrder", "version" => version, "after" => prev, "before" => before)
+        {
+            return Err(Error::internal_error);
+        }
+        Ok(())
+    }
+
+    fn learn_partitions(&self, granted: &CommitVersion) -> Result<()> {
+        let (version, resolvers) = (granted.version, self.role.resolvers.len());
+        let mut parts = granted.partitions.iter().map(|p| p.begins.len());
+        if never!(
+            parts.any(|parts| parts != resolvers),
+            "PartitionOfOtherResolvers",
+            "version" => version,
+            "resolvers" => resolvers
+        ) {
+            return Err(Error::internal_error);
+        }
         let mut partitions = self.partitions.borrow_mut();
-        partitions.learn(granted.version, &granted.partitions);
+        partitions.learn(version, &granted.partitions);
+        Ok(())
     }
 
     async fn resolve(
@@ -476,11 +512,18 @@ impl Proxy {
         plinth_runtime::join_all(asked).await.into_iter().collect()
     }
 
-    /// Applies what other proxies committed to the system keyspace before this batch.
-    fn apply_others(&self, replies: &[ResolveReply]) -> Result<()> {
+    /// Applies what other proxies committed to the system keyspace before this batch, which has version `own`.
+    fn apply_others(&self, own: Version, replies: &[ResolveReply]) -> Result<()> {
         let admitted = resolve::combine_system(replies).ok_or(Error::internal_error)?;
         let mut state = self.state.borrow_mut();
+        let mut last = Version::MIN;
         for (version, transactions) in admitted {
+            let is_next = last < version && version < own;
+            if never!(!is_next, "SystemChangeOutOfOrder", "version" => version, "after" => last, "own" => own)
+            {
+                return Err(Error::internal_error);
+            }
+            last = version;
             if version <= self.system_applied.get() {
                 continue; // an earlier batch of this proxy, under way at the same time, applied it
             }
@@ -660,6 +703,11 @@ impl Proxy {
                 Some(_) => prev_version + 1,
                 None => self.role.recovery_version,
             };
+            let is_room = prev_version < version && version <= self.role.recovery_version;
+            if never!(!is_room, "NoVersionForRecovery", "version" => version, "after" => prev_version)
+            {
+                return Err(Error::client_invalid_operation);
+            }
             let mut bodies = Bodies::new(&self.generation, part.bytes().len());
             bodies.push(&[Tag::SYSTEM], part.bytes());
             let keyspace = match self.role.new_database {
@@ -680,7 +728,7 @@ impl Proxy {
                 partitions: Vec::new(),
             };
             let pushes = self.push(&granted, bodies.finish()).await;
-            let durable = OnEveryLog::after(version, pushes).await?;
+            let durable = OnEveryLog::after(version, &self.generation, pushes).await?;
             let Some(next) = next else {
                 let locked = self.state.borrow().is_locked();
                 return self.report(durable, locked).await.map(drop);

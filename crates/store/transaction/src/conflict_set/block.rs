@@ -282,6 +282,11 @@ impl Block {
             };
         }
         fresh.extend_from(&self.entries, kept, self.len());
+        let (heads, versions, tails) = (fresh.heads.len(), fresh.versions.len(), fresh.tails.len());
+        assert!(
+            heads == versions && (tails == 0 || tails == heads),
+            "{heads} keys have {versions} versions and {tails} tails"
+        );
         self.newest = version;
         std::mem::swap(&mut self.entries, fresh);
         self.drop_dead_tails();
@@ -408,8 +413,7 @@ impl Block {
         }
     }
 
-    /// Asserts what the block promises.
-    #[cfg(test)]
+    /// Asserts what the block promises, and lists its entries.
     pub(super) fn check(&self, next_fence: Option<&[u8]>) -> Vec<(Vec<u8>, Version)> {
         let mut entries = Vec::new();
         let mut key = Vec::new();

@@ -254,8 +254,7 @@ impl History {
         self.blocks.capacity() + self.spare.capacity()
     }
 
-    /// Asserts what the history promises, and lists its boundaries.
-    #[cfg(test)]
+    /// Asserts what the history promises, and lists its boundaries. Looks at every entry.
     pub(super) fn check(&self) -> Vec<(Vec<u8>, Version)> {
         assert_eq!(self.blocks[0].fence(), b"");
         let next_fence = |index: usize| self.blocks.get(index + 1).map(Block::fence);

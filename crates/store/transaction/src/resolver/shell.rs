@@ -8,7 +8,7 @@ use plinth_protocol::transaction::{
 };
 use plinth_rpc::{FailureBeacon, Responder, Transport};
 use plinth_runtime::gauge::Gauge;
-use plinth_runtime::{Boxed, TaskGroup, buggify, offload, probe, yield_now};
+use plinth_runtime::{Boxed, TaskGroup, buggify, never, offload, probe, yield_now};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -87,6 +87,16 @@ impl Shell {
             let repeated = resolver.repeat(&batch);
             return responder.send(repeated.ok_or(Error::operation_obsolete));
         }
+        let (version, prev, received) = (batch.version, batch.prev_version, batch.last_received);
+        if never!(
+            version <= prev || version <= received,
+            "BatchFromTheFuture",
+            "version" => version,
+            "after" => prev,
+            "received" => received
+        ) {
+            return responder.fail(Error::client_invalid_operation);
+        }
         if batch.prev_version > resolver.version() {
             probe!("resolver_batch_out_of_order");
         }
@@ -105,6 +115,7 @@ impl Shell {
     /// Judges the next batches of the chain: directly, or in a task if there is much to judge.
     fn judge_waiting(self: &Rc<Self>) {
         let mut judged = 0;
+        assert!(!self.is_busy.get(), "two tasks judge batches");
         while let Some(bytes) = self.next_bytes() {
             if bytes > JUDGED_HERE_BYTES || judged > JUDGED_AT_ONCE_BYTES || buggify!() {
                 probe!("resolver_judges_in_turns");

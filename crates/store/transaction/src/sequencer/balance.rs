@@ -32,6 +32,7 @@ pub fn repartition(begins: &[Bytes], loads: &[Load]) -> Option<Vec<Bytes>> {
         weighted.extend(load.sample.iter().map(|key| (key, weight)));
     }
     weighted.sort_unstable_by_key(|(key, _)| *key);
+    assert_eq!(begins.len(), loads.len(), "a load for each part");
     let wanted = quantiles(&weighted, loads.len())?;
     let after = worst_of(&weighted, &wanted);
     let before = worst_of(&weighted, begins);
