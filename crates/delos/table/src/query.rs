@@ -196,7 +196,13 @@ async fn in_order(plan: &Plan, path: plan::Path, rows: &RoTx) -> Result<Found, E
                 return Ok(found);
             }
             found.scanned += 1;
-            found.last = Some(plan::place(&row, &plan.order));
+            let place = plan::place(&row, &plan.order);
+            let last = found.last.as_ref().or(plan.after.as_ref());
+            assert!(
+                last.is_none_or(|last| plan::compare(last, &place, &plan.order).is_lt()),
+                "a row at {place:?} comes behind one at {last:?}"
+            );
+            found.last = Some(place);
             if matches {
                 bytes += more;
                 found.rows.push(row);
@@ -235,6 +241,11 @@ async fn sorted(plan: &Plan, path: plan::Path, rows: &RoTx) -> Result<Found, End
                 continue;
             }
             let at = best.partition_point(|(other, _)| compare(other, &place).is_lt());
+            assert!(
+                best.get(at)
+                    .is_none_or(|(other, _)| compare(other, &place).is_gt()),
+                "a query shows the row at {place:?} twice"
+            );
             bytes += size(&row);
             best.insert(at, (place, row));
             while best.len() > plan.limit || (bytes > limits::PAGE_BYTES && best.len() > 1) {
@@ -271,6 +282,12 @@ pub async fn page(rows: &RoTx, asked: proto::Query) -> Result<proto::Page, Ended
             in_order(&plan, path, rows).await?
         }
     };
+    // Whoever asks for the next page comes further.
+    assert!(
+        found.last.is_none() || found.scanned > 0,
+        "a page goes on at {:?}, and has looked at nothing",
+        found.last
+    );
     let names = plan.shown.iter().map(|at| &plan.table.schema.columns[*at]);
     Ok(proto::Page {
         columns: names.map(|column| column.name.clone()).collect(),
