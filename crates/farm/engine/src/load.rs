@@ -92,9 +92,8 @@ impl Core {
                     if overwrites()
                         && let Some(version) = version.filter(|_| cell.lock(header))
                     {
-                        let older = plinth_farm_memory::Older::NONE;
-                        let is_allocated = version.is_allocated;
-                        cell.install(version.timestamp, is_allocated, older, &version.payload);
+                        cell.clear();
+                        cell.apply(version.timestamp, version.is_allocated, &version.payload);
                     }
                 }
                 Some(version) => {
