@@ -16,6 +16,7 @@ use bytes::Bytes;
 use plinth_core::Error;
 use plinth_delos::stack::Failure;
 use plinth_delos::store::{RoTx, RwTx};
+use plinth_runtime::nobody_has_lied;
 use serde_json::{Value, json};
 
 const TOKENS: &[u8] = b"tokens";
@@ -106,6 +107,15 @@ impl Service for Locks {
                     until_ms: tx.now_ms()? + ttl_ms,
                     ttl_ms,
                 };
+                let former = tx.get(&key(name))?;
+                let former = former.as_deref().map(Held::parse).transpose()?;
+                let is_same = |former: &Held| former.token == token && former.owner == owner;
+                // Not where all replicas would end alike. Who is late must be known by a lower token.
+                assert!(
+                    !nobody_has_lied()
+                        || former.is_none_or(|former| former.token < token || is_same(&former)),
+                    "lock {name:?} gets token {token} for {owner:?}, which is not a later one"
+                );
                 tx.set(&key(name), held.row());
                 Ok(held.shown())
             }

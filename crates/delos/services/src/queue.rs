@@ -21,6 +21,7 @@ use crate::{
 use plinth_core::Error;
 use plinth_delos::stack::Failure;
 use plinth_delos::store::{RoTx, RwTx};
+use plinth_runtime::nobody_has_lied;
 use serde_json::{Value, json};
 
 const FOR_MS_MAX: u64 = 24 * 3600 * 1000;
@@ -66,6 +67,11 @@ impl Queue {
     fn add(&self, tx: &mut RwTx, kind: &str, more: i64) -> Result<(), Error> {
         let key = self.key(kind, &[]);
         let size = tx.get(&key)?.map_or(0, |row| number(&row));
+        // Not where all replicas would end alike.
+        assert!(
+            !nobody_has_lied() || size.checked_add_signed(more).is_some(),
+            "{kind} are {size}, and {more} come"
+        );
         set_number(tx, &key, size.saturating_add_signed(more));
         Ok(())
     }
@@ -131,6 +137,10 @@ fn take(tx: &mut RwTx, queue: &Queue, request: &Value) -> Outcome {
     };
     let (id, row) = (last_id(&key)?, parse(&row)?);
     let times = row[0].as_u64().ok_or(Error::file_corrupt)? + 1;
+    assert!(
+        !nobody_has_lied() || tx.get(&queue.taken(id))?.is_none(),
+        "message {id} is ready, and somebody has it"
+    );
     let receipt = next_number(tx, RECEIPTS)?;
     let until_ms = tx.now_ms()? + for_ms;
     tx.clear(&key);

@@ -12,7 +12,9 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::Error;
 use plinth_runtime::metric::latency::Latency;
 use plinth_runtime::sync::{Notify, OneshotSender, oneshot};
-use plinth_runtime::{Duration, Pace, now, planted, probe, race, random, sleep, trace_warn};
+use plinth_runtime::{
+    Duration, Pace, nobody_has_lied, now, planted, probe, race, random, sleep, trace_warn,
+};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -238,6 +240,7 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
                 self.wake_checker.notified().await;
                 continue;
             }
+            let applied = self.store.applied();
             let tail = loop {
                 match self.log.check_tail().await {
                     Ok(tail) => break tail,
@@ -247,7 +250,13 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
                     }
                 }
             };
-            let last = tail.next - 1;
+            // What was read before is below the tail. Log servers whose disks have lied may have lost it.
+            assert!(
+                tail.next > applied || !nobody_has_lied(),
+                "the tail is {}, and {applied} is applied here",
+                tail.next
+            );
+            let last = tail.next.saturating_sub(1);
             let mut syncing = self.syncing.borrow_mut();
             syncing.extend(waiting.into_iter().map(|reply| (last, reply)));
             drop(syncing);
@@ -265,6 +274,12 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
                 Err(error) => return Stopped(format!("the local store fails: {error}")),
             }
             let before = self.trim_before.get().min(self.store.flushed() + 1);
+            let trimmed = self.trimmed.get();
+            assert!(
+                trimmed <= before && before <= self.store.flushed() + 1,
+                "the log goes up to {before}, after {trimmed}, and the disk here has {}",
+                self.store.flushed()
+            );
             match self.log.prefix_trim(before).await {
                 Ok(()) => self.trimmed.set(before),
                 Err(error) => trace_warn!("DelosTrimFailed", "error" => error),

@@ -27,11 +27,18 @@ pub(crate) struct Found {
 impl Blocks {
     /// Adds a block behind the others.
     pub fn add(&mut self, first: LogPos, place: Position) {
+        let last = self.places.last_key_value().map(|(last, _)| *last);
+        assert!(
+            last.is_none_or(|last| last < first),
+            "a block of entries from {first} on follows that from {last:?}"
+        );
         self.places.insert(first, place);
     }
 
     /// Keeps the entries of the newest block in memory.
     pub fn remember(&mut self, first: LogPos, entries: Rc<[Bytes]>) {
+        let last = self.places.last_key_value().map(|(last, _)| *last);
+        assert_eq!(last, Some(first), "the entries are not of the newest block");
         self.recent_bytes += entries.iter().map(Bytes::len).sum::<usize>();
         self.recent.push_back((first, entries));
         while self.recent_bytes > RECENT_BYTES && self.recent.len() > 1 {
@@ -69,6 +76,11 @@ impl Blocks {
                 let (_, gone) = self.recent.pop_front().expect("just seen");
                 self.recent_bytes -= gone.iter().map(Bytes::len).sum::<usize>();
             }
+            assert!(
+                !self.recent.is_empty() || self.recent_bytes == 0,
+                "no block is in memory, and {} bytes of some",
+                self.recent_bytes
+            );
             place
         })
     }

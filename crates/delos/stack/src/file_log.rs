@@ -98,7 +98,7 @@ impl FileLog {
                 }
                 match kind {
                     KIND_SEAL => state.is_sealed = true,
-                    KIND_ENTRIES => {
+                    KIND_ENTRIES if !entries.is_empty() => {
                         state.next += entries.len() as u64;
                         state.blocks.add(first, persisted.position());
                         state.blocks.remember(first, entries.into());
@@ -255,6 +255,12 @@ impl Writer {
         let first = self.state.borrow().next;
         let at = self.write(KIND_ENTRIES, first, &gathered).await?;
         let mut state = self.state.borrow_mut();
+        assert!(
+            state.next == first && !state.is_sealed,
+            "entries from {first} on are on disk, and the log goes on at {} (sealed: {})",
+            state.next,
+            state.is_sealed
+        );
         state.next += gathered.len() as u64;
         state.blocks.add(first, at);
         state.blocks.remember(first, gathered.into());

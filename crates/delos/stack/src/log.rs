@@ -18,6 +18,8 @@ pub enum LogError {
     Unknown,
     /// The entry has so many bytes: too many.
     TooLong(usize),
+    /// The map has so many parts, and may have no more until some are trimmed. The log goes on as it is.
+    ManyParts(usize),
     /// The log cannot be used any more.
     Failed(Error),
 }
@@ -29,6 +31,7 @@ impl std::fmt::Display for LogError {
             LogError::Trimmed(pos) => write!(f, "log entries before {pos} are gone"),
             LogError::Unknown => f.write_str("nobody knows whether the entry is in the log"),
             LogError::TooLong(bytes) => write!(f, "an entry of {bytes} bytes is too long"),
+            LogError::ManyParts(parts) => write!(f, "the log has {parts} parts: trim it first"),
             LogError::Failed(error) => write!(f, "the log failed: {error}"),
         }
     }

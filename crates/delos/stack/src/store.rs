@@ -20,7 +20,7 @@ use bytes::{Buf, BufMut, Bytes};
 use plinth_core::hash::hash_bytes;
 use plinth_core::{Error, Result};
 use plinth_engine::{KeyValueStore, WriteBatch};
-use plinth_runtime::{Duration, Instant, now};
+use plinth_runtime::{Duration, Instant, nobody_has_lied, now};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -169,8 +169,19 @@ impl LocalStore {
         self.unflushed.borrow().bytes
     }
 
+    /// What is on disk is newer than a position below the flushed one.
+    fn check_readable(&self, pos: LogPos) {
+        assert!(
+            self.flushed() <= pos && pos <= self.applied() + 1,
+            "rows are read at {pos}, where {} is on disk, and {} applied",
+            self.flushed(),
+            self.applied()
+        );
+    }
+
     /// The value of a row at a position that is not below the flushed one.
     fn get_at(&self, key: &[u8], pos: LogPos) -> Result<Option<Bytes>> {
+        self.check_readable(pos);
         let unflushed = self.unflushed.borrow();
         if let Some(revisions) = unflushed.rows.get(key)
             && let Some(found) = revisions.iter().rev().find(|r| r.pos <= pos)
@@ -193,6 +204,7 @@ impl LocalStore {
         if begin >= end || limit == 0 {
             return Ok(Vec::new());
         }
+        self.check_readable(pos);
         let bounds = (Bound::Included(begin), Bound::Excluded(end));
         let unflushed = self.unflushed.borrow();
         let revisions = unflushed.rows.range::<[u8], _>(bounds);
@@ -229,6 +241,13 @@ impl LocalStore {
         })?;
         take_newer(&mut found, None);
         found.truncate(limit);
+        let is_in_order = || found.is_sorted_by(|(a, _), (b, _)| is_before(a, b, reverse));
+        let is_in = |(key, _): &(Bytes, Bytes)| begin <= &key[..] && &key[..] < end;
+        // Not where all replicas would end alike.
+        assert!(
+            !nobody_has_lied() || (is_in_order() && found.iter().all(is_in)),
+            "rows of {begin:?} to {end:?} at {pos} come out of order, or twice"
+        );
         Ok(found)
     }
 
@@ -304,7 +323,11 @@ impl LocalStore {
         }
         self.flushing.set(target);
         self.engine.commit(batch).await?;
-        self.flushed.set(target);
+        let (before, flushing) = (self.flushed.replace(target), self.flushing.get());
+        assert!(
+            before < target && flushing == target,
+            "{target} is on disk after {before}, and somebody else flushes {flushing}"
+        );
         let mut unflushed = self.unflushed.borrow_mut();
         let mut freed = 0;
         unflushed.rows.retain(|key, revisions| {
@@ -314,8 +337,18 @@ impl LocalStore {
             freed += before - revisions.iter().map(size).sum::<usize>();
             !revisions.is_empty()
         });
+        assert!(
+            freed <= unflushed.bytes,
+            "{freed} bytes are on disk, of {}",
+            unflushed.bytes
+        );
         unflushed.bytes -= freed;
         unflushed.checksums.retain(|(pos, _)| *pos > target);
+        assert_eq!(
+            unflushed.checksums.len() as u64,
+            self.applied() - target,
+            "checksums of the positions behind {target}"
+        );
         Ok(())
     }
 }
@@ -496,6 +529,11 @@ impl RwTx {
         } else if self.depth == 0 {
             self.undo.clear();
         }
+        assert!(
+            self.depth > 0 || self.undo.is_empty(),
+            "{} changes could be taken back, of no transaction",
+            self.undo.len()
+        );
         done
     }
 

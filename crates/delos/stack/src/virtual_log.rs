@@ -15,7 +15,7 @@ use crate::log::{LogError, LogPos, SharedLog, Tail};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::Error;
 use plinth_runtime::sync::Permits;
-use plinth_runtime::{Duration, probe, sleep, trace};
+use plinth_runtime::{Duration, nobody_has_lied, probe, sleep, trace};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -117,6 +117,17 @@ impl Map {
     fn last(&self) -> &Part {
         self.0.last().expect("a map is never empty")
     }
+
+    /// What everybody takes for a map ([`decode`](Map::decode)): one that nobody reads would be the end of the log.
+    fn check(&self) {
+        let firsts = self.0.iter().map(|part| part.first);
+        assert!(
+            (1..=LOGLETS_MAX).contains(&self.0.len()) && self.0[0].first > 0 && firsts.is_sorted(),
+            "a map that nobody can read: {} parts, of which the last ones are {:?}",
+            self.0.len(),
+            &self.0[self.0.len().saturating_sub(3)..]
+        );
+    }
 }
 
 /// See the module.
@@ -158,8 +169,10 @@ impl<R: Register, L: Loglets> VirtualLog<R, L> {
                 first: begin,
                 description: first,
             }];
+            let map = Map(parts);
+            map.check();
             // If somebody else is faster, theirs counts.
-            log.register.swap(0, Map(parts).encode()).await?;
+            log.register.swap(0, map.encode()).await?;
         }
         log.refresh().await?;
         Ok(log)
@@ -199,7 +212,16 @@ impl<R: Register, L: Loglets> VirtualLog<R, L> {
             open.retain(|description, _| is_there(description));
         }
         drop(open);
-        *self.map.borrow_mut() = map;
+        let former = self.map.replace(map);
+        let (last, next) = (former.0.last(), self.map.borrow());
+        // Others have written it: the part that takes the entries now begins where the last one did, or behind that.
+        assert!(
+            last.is_none_or(|last| last.first <= next.last().first) || !nobody_has_lied(),
+            "the last part of the log began at {last:?}, and in version {version} at {:?}",
+            next.last()
+        );
+        trace!("DelosMapRead", "parts" => next.0.len(), "first" => next.last().first);
+        drop(next);
         self.version.set(version);
         Ok(true)
     }
@@ -275,13 +297,24 @@ impl<R: Register, L: Loglets> VirtualLog<R, L> {
             if is_there {
                 return Err(LogError::Failed(Error::client_invalid_operation));
             }
+            map.forget_before(self.trimmed.get());
+            if map.0.len() >= LOGLETS_MAX {
+                return Err(LogError::ManyParts(LOGLETS_MAX)); // before it is sealed: the log goes on as it is
+            }
+            trace!("DelosLogletReplaced", "first" => part.first);
             let tail = self.loglet(&part).await?.seal().await?;
+            assert!(
+                tail.is_sealed && tail.next > 0,
+                "the part from {} on ends at {tail:?}, and may go on",
+                part.first
+            );
             let first = part.first + tail.next - 1;
             map.0.push(Part {
                 first,
                 description: description.clone(),
             });
             map.forget_before(self.trimmed.get());
+            map.check();
             has_tried = true;
             let swapped = self.register.swap(version, map.encode()).await;
             if swapped.map_err(LogError::Failed)? {
@@ -301,6 +334,18 @@ impl<R: Register, L: Loglets> VirtualLog<R, L> {
         Ok(loglet.check_tail().await?.is_sealed)
     }
 
+    /// An entry has got this position in this part. If the part has an end, it is behind that.
+    fn check_part(&self, pos: LogPos, part: &Part) {
+        let map = self.map.borrow();
+        let found = map.part_of(pos).map(|(of, _)| of);
+        let is_last = map.last() == part;
+        assert!(
+            part.first <= pos && (is_last || found.is_none_or(|of| of == part))
+                || !nobody_has_lied(),
+            "position {pos} was given out in {part:?}, and is in {found:?}"
+        );
+    }
+
     /// The descriptions of the loglets, with the first position of each.
     pub fn parts(&self) -> Vec<(LogPos, Bytes)> {
         let map = self.map.borrow();
@@ -316,7 +361,11 @@ impl<R: Register, L: Loglets> SharedLog for VirtualLog<R, L> {
         loop {
             let (part, loglet) = self.last().await?;
             match loglet.append(entry.clone()).await {
-                Ok(pos) => return Ok(part.first + pos - 1),
+                Ok(pos) => {
+                    let pos = part.first + pos - 1;
+                    self.check_part(pos, &part);
+                    return Ok(pos);
+                }
                 Err(LogError::Sealed) => self.await_next(&part).await?,
                 Err(error) => return Err(error),
             }
@@ -359,7 +408,20 @@ impl<R: Register, L: Loglets> SharedLog for VirtualLog<R, L> {
                 read => read?,
             };
             entries.iter_mut().for_each(|(pos, _)| *pos += base);
-            debug_assert!(end.is_none_or(|end| entries.iter().all(|(pos, _)| *pos < end)));
+            let is_next = (from..).zip(&entries).all(|(next, (pos, _))| *pos == next);
+            assert!(
+                is_next,
+                "entries from {from} on are at {:?}",
+                entries.iter().map(|(pos, _)| *pos).collect::<Vec<_>>()
+            );
+            if let (Some(end), Some((last, _))) = (end, entries.last()) {
+                // Log servers whose disks have lied may have more than the end that was agreed on.
+                assert!(
+                    *last < end || !nobody_has_lied(),
+                    "entry {last} is in a part that ends at {end}"
+                );
+                entries.retain(|(pos, _)| *pos < end);
+            }
             if !entries.is_empty() || end.is_some() {
                 return Ok(entries);
             }
@@ -536,6 +598,29 @@ mod tests {
                 assert!(within.is_some(), "an append waits for another loglet still");
             });
         }
+    }
+
+    #[test]
+    fn a_map_that_is_full_takes_no_other_part_and_the_log_goes_on() {
+        on_a_machine(7, async {
+            let part = |n: usize| Part {
+                first: 1,
+                description: format!("loglet-{n}").into(),
+            };
+            let full = Map((0..LOGLETS_MAX).map(part).collect());
+            let register = Memory(Rc::new(RefCell::new((1, full.encode()))));
+            let files = Files(Rc::default(), Permits::new(1));
+            let log = VirtualLog::find(register, files).await.expect("a map");
+            let log = log.expect("a log");
+            let other = || Bytes::from_static(b"another one");
+            let refused = log.reconfigure(other()).await;
+            assert_eq!(refused, Err(LogError::ManyParts(LOGLETS_MAX)));
+            assert_eq!(log.append(Bytes::from_static(b"1")).await, Ok(1));
+            // All parts but the last are empty. Those that are trimmed make room.
+            log.prefix_trim(1).await.expect("trimmed");
+            assert_eq!(log.reconfigure(other()).await, Ok(()));
+            assert_eq!(log.parts().len(), PARTS_KEPT);
+        });
     }
 
     #[test]

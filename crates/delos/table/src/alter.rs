@@ -7,6 +7,7 @@ use crate::schema::{self, Column, Index, Schema, State};
 use crate::value::Value;
 use crate::work::{self, Work};
 use crate::{Code, Ended, Refused, limits, refuse};
+use plinth_core::Error;
 use plinth_delos::store::RwTx;
 
 /// What the primary key is called where an index is.
@@ -178,7 +179,7 @@ pub fn create_table(tx: &mut RwTx, asked: proto::Table) -> Result<(), Ended> {
 pub fn drop_table(tx: &mut RwTx, name: &str) -> Result<(), Ended> {
     let schema = schema::load(tx, name)?;
     let mut counters = schema::counters(tx)?;
-    counters.tables -= 1;
+    counters.tables = counters.tables.checked_sub(1).ok_or(Error::file_corrupt)?;
     schema::set_counters(tx, &counters);
     tx.clear(&Key::schema(name).0);
     work::add(tx, &Work::clear(Key::rows(schema.id)))?;

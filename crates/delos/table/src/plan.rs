@@ -38,6 +38,15 @@ pub fn whole_order(table: &Table, order: &Order, filter: &Bound) -> Order {
     distinguishing(table, order.iter().copied().chain(rest), filter)
 }
 
+/// The columns whose values tell how far a query has come. An order leaves out what the filter sets equal to a value;
+/// rows with other values may lie in between on the way, and a page may end behind one of them.
+pub fn whole_place(order: &Order, filter: &Bound) -> Order {
+    let mut all = order.clone();
+    let others = pins(filter).into_iter().map(|(at, _)| (at, false));
+    all.extend(others.filter(|(at, _)| order.iter().all(|(known, _)| known != at)));
+    all
+}
+
 /// Leaves out what does not tell two rows of the filter apart.
 fn distinguishing(
     table: &Table,
@@ -183,28 +192,15 @@ pub fn choose(table: &Table, filter: &Bound, order: &Order, hint: Option<Option<
     best.path
 }
 
-/// Narrows an ordered path to what comes after the row with these values of the columns of `order`.
-pub fn resume(table: &Table, path: &mut Path, filter: &Bound, order: &Order, after: &[Value]) {
-    let pins = pins(filter);
+/// Narrows an ordered path to what comes after the row with these values of the columns of [`whole_place`].
+pub fn resume(table: &Table, path: &mut Path, places: &Order, after: &[Value]) {
     let mut key = start_of(table, path.index);
-    let mut is_said = vec![false; order.len()];
     for at in columns_of(table, path.index) {
-        if is_said.iter().all(|is_said| *is_said) {
-            break;
+        // An ordered path has nothing else before its row is told from all others.
+        match places.iter().position(|(column, _)| *column == at) {
+            Some(place) => key = key.then(&after[place]),
+            None => break,
         }
-        let place = order.iter().position(|(column, _)| *column == at);
-        let value = match place {
-            Some(place) => {
-                is_said[place] = true;
-                &after[place]
-            }
-            // An ordered path has nothing else.
-            None => match pins.iter().find(|(pin, _)| *pin == at) {
-                Some((_, value)) => value,
-                None => break,
-            },
-        };
-        key = key.then(value);
     }
     match path.reverse {
         false => path.begin = key.end().0.max(std::mem::take(&mut path.begin)),

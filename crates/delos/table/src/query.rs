@@ -33,6 +33,8 @@ struct Plan {
     shown: Vec<usize>,
     filter: Bound,
     order: Order,
+    /// The columns of a place: those of the order, and others.
+    places: Order,
     limit: usize,
     /// The place of the row before the page.
     after: Option<Vec<Value>>,
@@ -64,9 +66,10 @@ impl Plan {
         let filter = filter.bind(&table.schema)?;
         let order = order(&table, &asked.order)?;
         let order = plan::whole_order(&table, &order, &filter);
+        let places = plan::whole_place(&order, &filter);
         let after = match asked.continuation.is_empty() {
             true => None,
-            false => Some(parse(&table, &order, identity, &asked.continuation)?),
+            false => Some(parse(&table, &places, identity, &asked.continuation)?),
         };
         let shown = match asked.columns.is_empty() {
             true => (0..table.schema.columns.len()).collect(),
@@ -76,6 +79,7 @@ impl Plan {
             shown,
             filter,
             order,
+            places,
             limit: match asked.limit as usize {
                 0 => DEFAULT_LIMIT,
                 limit => limit.min(limits::PAGE_ROWS),
@@ -196,8 +200,21 @@ async fn in_order(plan: &Plan, path: plan::Path, rows: &RoTx) -> Result<Found, E
                 return Ok(found);
             }
             found.scanned += 1;
-            found.last = Some(plan::place(&row, &plan.order));
+            found.last = Some(plan::place(&row, &plan.places));
             if matches {
+                // Others may be anywhere in the order: it leaves out what the filter sets equal to a value.
+                let last = found.rows.last();
+                let is_behind = |last: &Row| {
+                    let (last, place) = (
+                        plan::place(last, &plan.order),
+                        plan::place(&row, &plan.order),
+                    );
+                    plan::compare(&last, &place, &plan.order).is_lt()
+                };
+                assert!(
+                    last.is_none_or(is_behind),
+                    "row {row:?} comes behind {last:?}"
+                );
                 bytes += more;
                 found.rows.push(row);
             }
@@ -229,12 +246,17 @@ async fn sorted(plan: &Plan, path: plan::Path, rows: &RoTx) -> Result<Found, End
         }
         let compare = |a: &[Value], b: &[Value]| plan::compare(a, b, &plan.order);
         for (_, row) in chunk {
-            let place = plan::place(&row, &plan.order);
+            let place = plan::place(&row, &plan.places);
             let is_before = |after: &Vec<Value>| compare(&place, after).is_le();
             if !plan.filter.matches(&row) || plan.after.as_ref().is_some_and(is_before) {
                 continue;
             }
             let at = best.partition_point(|(other, _)| compare(other, &place).is_lt());
+            assert!(
+                best.get(at)
+                    .is_none_or(|(other, _)| compare(other, &place).is_gt()),
+                "a query shows the row at {place:?} twice"
+            );
             bytes += size(&row);
             best.insert(at, (place, row));
             while best.len() > plan.limit || (bytes > limits::PAGE_BYTES && best.len() > 1) {
@@ -266,11 +288,17 @@ pub async fn page(rows: &RoTx, asked: proto::Query) -> Result<proto::Page, Ended
         true => sorted(&plan, path, rows).await?,
         false => {
             if let Some(after) = &plan.after {
-                plan::resume(&plan.table, &mut path, &plan.filter, &plan.order, after);
+                plan::resume(&plan.table, &mut path, &plan.places, after);
             }
             in_order(&plan, path, rows).await?
         }
     };
+    // Whoever asks for the next page comes further.
+    assert!(
+        found.last.is_none() || found.scanned > 0,
+        "a page goes on at {:?}, and has looked at nothing",
+        found.last
+    );
     let names = plan.shown.iter().map(|at| &plan.table.schema.columns[*at]);
     Ok(proto::Page {
         columns: names.map(|column| column.name.clone()).collect(),

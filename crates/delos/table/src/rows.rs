@@ -6,13 +6,14 @@
 use crate::Result;
 use crate::keys::{INDEXES, Key, ROWS, Reads, elements};
 use crate::request::Cells;
-use crate::schema::{Index, Schema};
+use crate::schema::{Index, Schema, State};
 use crate::value::Value;
 use crate::{Code, Ended, Refused, limits, refuse};
 use bytes::Bytes;
 use plinth_core::Error;
 use plinth_core::tuple::{Element, pack, unpack};
 use plinth_delos::store::RwTx;
+use plinth_runtime::nobody_has_lied;
 
 /// Values in the order of the schema's columns.
 pub type Row = Vec<Value>;
@@ -185,6 +186,9 @@ impl Table {
         before: Option<&Row>,
         after: Option<&Row>,
     ) -> Result<usize, Ended> {
+        if nobody_has_lied() {
+            self.check(tx, key, before, after)?;
+        }
         let mut bytes = key.0.len();
         for (index, places) in self.schema.indexes.iter().zip(&self.indexes) {
             if !index.is_kept() {
@@ -224,6 +228,51 @@ impl Table {
         }
         tx.set(&key.0, stored);
         Ok(bytes)
+    }
+
+    /// A row, its key and its entries lead to each other. Only in the simulator: all replicas write the same rows, and
+    /// what stopped one would stop all of them, at each start again.
+    fn check(&self, tx: &RwTx, key: &Key, before: Option<&Row>, after: Option<&Row>) -> Result<()> {
+        let name = self.name();
+        for row in before.into_iter().chain(after) {
+            let own = self.key_of(row);
+            assert!(
+                own.0 == key.0,
+                "row {row:?} of {name:?} is not at {:?}",
+                key.0
+            );
+        }
+        if let Some(row) = after {
+            let stored = self.encode(row);
+            let read = self.decode(&Bytes::copy_from_slice(&key.0), &stored)?;
+            assert!(
+                self.encode(&read) == stored && self.key_of(&read).0 == key.0,
+                "row {row:?} of {name:?} is read as {read:?}"
+            );
+        }
+        let indexes = self.schema.indexes.iter().zip(&self.indexes);
+        for (at, (index, places)) in indexes.enumerate().filter(|(_, (i, _))| i.is_kept()) {
+            for row in before.into_iter().chain(after) {
+                let entry = self.entry(index, places, row);
+                let found = self.key_in_entry(at, &Bytes::copy_from_slice(&entry.0))?;
+                assert!(
+                    found.0 == key.0,
+                    "the entry of row {row:?} in index {:?} leads to {:?}",
+                    index.name,
+                    found.0
+                );
+            }
+            // One that is being built has the entries of some rows.
+            if let Some(row) = before.filter(|_| index.state() == State::Ready) {
+                let entry = self.entry(index, places, row);
+                assert!(
+                    tx.get(&entry.0)?.is_some(),
+                    "row {row:?} of {name:?} has no entry in index {:?}",
+                    index.name
+                );
+            }
+        }
+        Ok(())
     }
 
     /// A row's entry in an index.

@@ -11,6 +11,7 @@ use crate::{Code, Ended, Refused, limits, refuse};
 use bytes::Bytes;
 use plinth_core::Error;
 use plinth_delos::store::RwTx;
+use plinth_runtime::nobody_has_lied;
 use prost::Message;
 
 #[derive(Clone, PartialEq, Message)]
@@ -153,6 +154,15 @@ impl Schema {
     }
 
     pub fn store(&self, tx: &mut RwTx) {
+        let places = || {
+            let of_indexes = self.indexes.iter().map(|index| self.index_places(index));
+            of_indexes.chain([self.key_places()]).all(|all| all.is_ok())
+        };
+        // Not where all replicas would end alike. They find columns by halving.
+        assert!(
+            !nobody_has_lied() || (self.columns.is_sorted_by(|a, b| a.id < b.id) && places()),
+            "a schema that nobody can go by: {self:?}"
+        );
         tx.set(&Key::schema(&self.name).0, self.encode_to_vec());
     }
 

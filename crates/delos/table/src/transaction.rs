@@ -10,6 +10,7 @@ use crate::scan::Scan;
 use crate::value::{Value, kind_name};
 use crate::{Code, Ended, Refused, limits, refuse};
 use plinth_delos::store::RwTx;
+use plinth_runtime::nobody_has_lied;
 use std::collections::BTreeMap;
 
 /// The tables of a transaction, and what it has used up of its limits.
@@ -178,6 +179,12 @@ impl Course {
             if rows.is_empty() {
                 // They are changed in one order, whichever way they were found.
                 found.sort_by(|(a, _), (b, _)| a.0.cmp(&b.0));
+                let is_once = || found.windows(2).all(|two| two[0].0.0 < two[1].0.0);
+                // Not where all replicas would end alike.
+                assert!(
+                    !nobody_has_lied() || is_once(),
+                    "a filter finds a row of {name:?} twice"
+                );
                 return Ok(found);
             }
             self.searched += rows.len();

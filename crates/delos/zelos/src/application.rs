@@ -127,6 +127,10 @@ impl Zelos {
     /// Takes places for so many operations, if there are.
     fn take_places(&self, pos: LogPos, count: usize) -> Option<u16> {
         let (of, next) = self.place.get();
+        assert!(
+            of <= pos,
+            "operations of position {pos} get places behind those of {of}"
+        );
         let first = if of == pos { next } else { 0 };
         if first + count > 1 << PLACE_BITS {
             return None;
@@ -232,7 +236,11 @@ impl Application for Zelos {
         assert_eq!(done.pos, pos, "changes are handed on out of order");
         let front = self.front.borrow().upgrade();
         if let Some(front) = front {
-            self.is_telling.set(true);
+            let is_telling = self.is_telling.replace(true);
+            assert!(
+                !is_telling,
+                "the gateway is told of position {pos} while it is told of another"
+            );
             front.take(done);
             self.is_telling.set(false);
         }

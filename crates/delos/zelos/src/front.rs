@@ -295,6 +295,13 @@ impl Front {
         if let Some(flight) = flight {
             self.in_touch.set(self.in_touch.get().max(flight.began));
             self.executed.set(now());
+            let writes = flight.operations.iter().filter(|queued| !queued.is_look());
+            assert_eq!(
+                writes.count(),
+                done.executed.len(),
+                "what became of entry {} is told to others than have asked",
+                done.head.number
+            );
             operations.extend(flight.operations);
             let exceeded = done.exceeded.iter();
             exceeded.for_each(|(exceeded, path)| self.listener.exceeds(exceeded, path));

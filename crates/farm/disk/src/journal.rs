@@ -94,6 +94,12 @@ impl State {
             fits
         };
         let first = self.next - self.waiting.len() as u64;
+        // One block after the other: what comes next follows what is on disk.
+        assert_eq!(
+            Position(first),
+            self.durable.below,
+            "a block of the journal does not follow the one before"
+        );
         let count = self.waiting.iter().take_while(|r| fits(r)).count();
         let rest = self.waiting.split_off(count);
         let records = std::mem::replace(&mut self.waiting, rest);
@@ -212,7 +218,8 @@ impl Journal {
         let state = &mut *self.shared.state.borrow_mut();
         assert!(
             position <= state.durable.below,
-            "a record is cut off that is not on disk"
+            "what is before {position:?} is cut off, and the disk has what is before {:?}",
+            state.durable.below
         );
         state.needed = state.needed.max(position.0);
         if state.has_work() {
@@ -261,7 +268,13 @@ async fn write(shared: Rc<Shared>, mut files: Files) {
             Ok(synced) => {
                 let below = Position(block.end());
                 state.durable = Durable { below, synced };
-                state.waiting_bytes -= block.records.iter().map(Bytes::len).sum::<usize>();
+                let bytes = block.records.iter().map(Bytes::len).sum::<usize>();
+                assert!(
+                    bytes <= state.waiting_bytes,
+                    "{bytes} bytes are on disk, of {}",
+                    state.waiting_bytes
+                );
+                state.waiting_bytes -= bytes;
                 state.full = None;
             }
             Err(full) if full.is_full() => {

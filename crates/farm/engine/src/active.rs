@@ -71,8 +71,14 @@ impl Row {
     fn leave(&mut self, standing: Standing) {
         match standing {
             Standing::InRow(at) => {
-                if let Some((_, count)) = self.row.get_mut((at - self.first) as usize) {
-                    *count -= 1;
+                let place = at.checked_sub(self.first);
+                let entry = place.and_then(|place| self.row.get_mut(place as usize));
+                match entry {
+                    Some((_, count)) if *count > 0 => *count -= 1,
+                    entry => panic!(
+                        "place {at} is left, where {entry:?} stands, and the row begins at {}",
+                        self.first
+                    ),
                 }
                 while self.row.front().is_some_and(|(_, count)| *count == 0) {
                     self.row.pop_front();
@@ -80,11 +86,11 @@ impl Row {
                 }
             }
             Standing::Late(at) => {
-                if let Some(count) = self.late.get_mut(&at) {
-                    *count -= 1;
-                    if *count == 0 {
-                        self.late.remove(&at);
-                    }
+                let count = self.late.get_mut(&at);
+                let count = count.unwrap_or_else(|| panic!("nobody reads at {at}, and one leaves"));
+                *count -= 1;
+                if *count == 0 {
+                    self.late.remove(&at);
                 }
             }
         }

@@ -19,6 +19,12 @@ impl<F: Fabric + 'static> Site<F> {
             probe!("farm configuration ended before it began");
             return;
         }
+        let before = core.recovery.borrow().configuration();
+        assert!(
+            before < configuration.number,
+            "configuration {} begins after {before}: what is handed over would be lost",
+            configuration.number
+        );
         self.tasks.cancel_all();
         while self.take_some() {}
         let held = match core.change_to(configuration) {

@@ -16,9 +16,9 @@ use crate::tally::Tally;
 use crate::view::View;
 use crate::wire::{Change, Lock, Message, Number, Write};
 use plinth_farm_fabric::{Fabric, Machine};
-use plinth_farm_memory::{Abort, Pointer};
+use plinth_farm_memory::{Abort, Pointer, TIMESTAMP_MAX};
 use plinth_farm_time::Interval;
-use plinth_runtime::{TaskGroup, join_all, planted, probe};
+use plinth_runtime::{TaskGroup, fault, join_all, nobody_has_lied, planted, probe};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -91,7 +91,7 @@ pub fn unreserve(core: &Core, at: Pointer, reserved_in: Option<u64>) {
     }
     let primary = core.view.borrow().primary(at.region());
     match primary.map(|place| place.machine) {
-        Some(machine) if machine == core.own => core.give_back(at),
+        Some(machine) if machine == core.own => drop(core.give_back(at)),
         Some(machine) => core.post.push(machine, Message::Unreserve { at }, None),
         None => (),
     }
@@ -156,13 +156,20 @@ async fn attempt<F: Fabric>(site: &Site<F>, plan: Plan) -> Result<u64, Abort> {
             return Err(abort);
         }
     };
+    check_before_log(&parts, &locking, number);
     core.committing.borrow_mut().insert(number);
     let is_done = log(core, &mut parts, number, written_at).await
         && core.stage.is(configuration)
         && install(core, &parts, number, written_at).await
         && core.stage.is(configuration);
     if !is_done {
-        return core.outcome(number).await;
+        let decided = core.outcome(number).await?;
+        // The others say so: what was installed anywhere has the time that was logged everywhere.
+        assert!(
+            decided == written_at || !nobody_has_lied(),
+            "transaction {number} was logged with {written_at}, and a recovery says {decided}"
+        );
+        return Ok(decided);
     }
     core.committing.borrow_mut().remove(&number);
     let waited = match then {
@@ -175,6 +182,15 @@ async fn attempt<F: Fabric>(site: &Site<F>, plan: Plan) -> Result<u64, Abort> {
     // It has happened, but the clock that would tell when is broken.
     waited.map_err(|_| Abort::Unknown)?;
     Ok(written_at)
+}
+
+/// A backup that has the writes lets a recovery commit them: so all primaries have their locks before (Figure 3).
+fn check_before_log(parts: &Parts, locking: &Locking, number: Number) {
+    let (granted, open) = (locking.granted.borrow(), locking.open.borrow());
+    assert!(
+        granted.len() == parts.primaries.len() && open.is_empty(),
+        "transaction {number} goes on with locks of {granted:?} and without those of {open:?}"
+    );
 }
 
 fn truncate(core: &Core, parts: &Parts, number: Number) {
@@ -231,7 +247,7 @@ async fn stamp<F: Fabric>(
     reads: (&[Pointer], u64),
     newest: u64,
 ) -> Result<(u64, Option<Interval>), Abort> {
-    let core = &site.core;
+    let (core, (_, read_at)) = (&site.core, reads);
     let (written_at, then) = match options.is_serializable {
         true => (core.timestamp().await?, None),
         false => {
@@ -244,6 +260,13 @@ async fn stamp<F: Fabric>(
         probe!("farm timestamp not above the version before");
         return Err(Abort::Conflict);
     }
+    // A participant does nothing with a time that is greater. A snapshot that nobody has waited for may be now.
+    let least = read_at + u64::from(options.is_strict);
+    let is_later = least <= written_at && written_at <= TIMESTAMP_MAX;
+    assert!(
+        is_later || fault::is_planted("farm_no_uncertainty_wait"), // for the oracles to find
+        "what was read at {read_at} is written at {written_at}"
+    );
     if options.is_serializable && !is_valid(site, configuration, reads).await? {
         return Err(Abort::Conflict);
     }
@@ -347,6 +370,11 @@ async fn log(core: &Core, parts: &mut Parts, number: Number, written_at: u64) ->
     );
     let is_kept = is_logged && (waits_not || keeping.tally.wait().await);
     core.keeping.borrow_mut().remove(&number);
+    let open = keeping.open.borrow();
+    assert!(
+        !is_kept || waits_not || open.is_empty(),
+        "transaction {number} goes on before the disks of {open:?} have it"
+    );
     is_kept
 }
 

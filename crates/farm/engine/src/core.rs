@@ -102,7 +102,9 @@ pub struct Waiting<'a>(&'a Core);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.waiting.set(self.0.waiting.get() - 1);
+        let waiting = self.0.waiting.get();
+        assert!(waiting > 0, "one who waits has gone, and nobody waited");
+        self.0.waiting.set(waiting - 1);
     }
 }
 

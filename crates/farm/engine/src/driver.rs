@@ -144,7 +144,7 @@ impl Core {
                     self.post.push(from, Message::Unreserve { at }, None);
                 }
             }
-            Message::Unreserve { at } if !at.is_null() => self.give_back(at),
+            Message::Unreserve { at } if !at.is_null() => drop(self.give_back(at)),
             Message::Unreserve { .. } => (),
             Message::FreeSlab { region, slab, at } => {
                 self.free_slab(from, region, slab, at);

@@ -218,10 +218,17 @@ impl Durable {
         let position = self.end();
         let mut unwritten = self.unwritten.borrow_mut();
         let bytes = entry.to_bytes();
-        if !unwritten.is_empty() || self.journal.append(bytes.clone()).is_err() {
+        let appended = match unwritten.is_empty() {
+            true => self.journal.append(bytes.clone()).ok(),
+            false => None,
+        };
+        match appended {
+            Some(appended) => assert_eq!(appended, position, "an entry goes to another place"),
             // An error that stays is met by who waits for it.
-            unwritten.push_back(bytes);
-            self.waiter.notify_one();
+            None => {
+                unwritten.push_back(bytes);
+                self.waiter.notify_one();
+            }
         }
         position
     }
@@ -238,7 +245,14 @@ impl Durable {
 
     pub fn wait(&self, position: Position, configuration: u64, waiter: Waiter) {
         let waiting = (position, configuration, waiter);
-        self.waiters.borrow_mut().push_back(waiting);
+        let mut waiters = self.waiters.borrow_mut();
+        let last = waiters.back().map(|(last, ..)| *last);
+        // Those that are on disk are found by halving.
+        assert!(
+            last.is_none_or(|last| last <= position),
+            "one who waits for {position:?} comes behind one who waits for {last:?}"
+        );
+        waiters.push_back(waiting);
         self.waiter.notify_one();
     }
 
@@ -248,7 +262,8 @@ impl Durable {
         let position = self.append(&Entry::Commit(commit));
         let open = Some((id, configuration));
         let stays = Stays { open, ..stays };
-        self.stays.borrow_mut().insert(position, stays);
+        let before = self.stays.borrow_mut().insert(position, stays);
+        assert!(before.is_none(), "two entries have {position:?}");
         let (coordinator, number) = (id.author.machine, id.number);
         let waiter = Waiter::Commit {
             coordinator,
@@ -329,11 +344,19 @@ impl Durable {
 
     /// The backup has the first item of the line.
     pub fn has_taken(&self, item: &Item) {
-        self.line.borrow_mut().pop_front();
-        self.line_bytes.set(self.line_bytes.get() - item.bytes());
-        if let Some(position) = item.position()
-            && let Some(stays) = self.stays.borrow_mut().get_mut(&position)
-        {
+        let first = self.line.borrow_mut().pop_front();
+        let is_first = first.is_some_and(|first| std::ptr::eq(&raw const *first, item));
+        let (bytes, waiting) = (item.bytes(), self.line_bytes.get());
+        assert!(
+            is_first && bytes <= waiting,
+            "the backup has {bytes} bytes of {waiting}, and not the first ones: {is_first}"
+        );
+        self.line_bytes.set(waiting - bytes);
+        if let Some(position) = item.position() {
+            let mut stays = self.stays.borrow_mut();
+            // Without a place among those that stay, the journal may have been cut off behind it.
+            let stays = stays.get_mut(&position).filter(|stays| stays.in_line > 0);
+            let stays = stays.unwrap_or_else(|| panic!("nothing of {position:?} was in the line"));
             stays.in_line -= 1;
         }
         self.done.notify_all();

@@ -198,7 +198,11 @@ impl Core {
             }
             Effect::Opened { region } => self.lead_if_primary(region),
             Effect::Outcome { number, .. } => {
-                self.committing.borrow_mut().remove(&number);
+                let was_committing = self.committing.borrow_mut().remove(&number);
+                assert!(
+                    was_committing,
+                    "a recovery tells what became of transaction {number}, which nobody waits for"
+                );
             }
             effect => return Some(effect),
         }
@@ -250,6 +254,12 @@ impl Core {
 
     /// Transactions run from here on.
     pub fn open(&self, number: u64) {
+        let committing = self.committing.borrow();
+        assert!(
+            committing.is_empty(),
+            "configuration {number} is open, and nobody knows what became of {committing:?}"
+        );
+        drop(committing);
         self.numbers.borrow_mut().forget_all();
         self.raise_below();
         self.stage.open(number);

@@ -24,7 +24,8 @@ use plinth_farm_disk::{Error, Version};
 use plinth_farm_fabric::{Fabric, Machine};
 use plinth_farm_memory::{Pointer, Region};
 use plinth_runtime::{
-    Duration, TaskGroup, knob, planted, probe, race, sleep, spawn, trace, yield_now,
+    Duration, TaskGroup, knob, nobody_has_lied, planted, probe, race, sleep, spawn, trace,
+    yield_now,
 };
 use std::rc::Rc;
 
@@ -91,9 +92,8 @@ impl Core {
                     if overwrites()
                         && let Some(version) = version.filter(|_| cell.lock(header))
                     {
-                        let older = plinth_farm_memory::Older::NONE;
-                        let is_allocated = version.is_allocated;
-                        cell.install(version.timestamp, is_allocated, older, &version.payload);
+                        cell.clear();
+                        cell.apply(version.timestamp, version.is_allocated, &version.payload);
                     }
                 }
                 Some(version) => {
@@ -266,6 +266,12 @@ impl<F: Fabric + 'static> Site<F> {
         if !store.is_loading(region, number) {
             return Ok(false);
         }
+        let is_here = |slab| store.away(region, slab).is_empty();
+        // Of all slabs, so only in the simulator.
+        assert!(
+            !nobody_has_lied() || (0..store.shape.slabs()).all(is_here),
+            "region {region} is loaded, and some of its objects are away"
+        );
         store.loaded(region);
         Ok(true)
     }

@@ -22,6 +22,11 @@ pub struct Numbers {
 impl Numbers {
     pub fn begin(&mut self, participants: Vec<Machine>, token: Option<Token>) -> Number {
         self.last += 1;
+        assert!(
+            !participants.is_empty(),
+            "nobody would truncate transaction {}, and all behind it would stay",
+            self.last
+        );
         let open = Open {
             participants,
             _token: token,

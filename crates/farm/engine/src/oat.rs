@@ -15,6 +15,7 @@
 
 use crate::wire::Horizon;
 use plinth_farm_fabric::Machine;
+use plinth_runtime::nobody_has_lied;
 use std::collections::BTreeMap;
 
 #[derive(Default)]
@@ -44,6 +45,12 @@ impl Oat {
     /// What this machine says. `active`: the oldest read timestamp here.
     pub fn report(&self, lower: u64, active: Option<u64>) -> Horizon {
         let active = active.unwrap_or(u64::MAX);
+        // This machine's word is in what the collector has said, and its time never goes back.
+        assert!(
+            self.heard.oldest <= lower || !nobody_has_lied(),
+            "the oldest of all is {}, and the time here is {lower} at least",
+            self.heard.oldest
+        );
         Horizon {
             oldest: lower.min(active),
             safe: self.heard.oldest.min(active),
@@ -65,6 +72,11 @@ impl Oat {
         let before = self.heard;
         self.heard.oldest = before.oldest.max(horizon.oldest);
         self.heard.safe = before.safe.max(horizon.safe);
+        assert!(
+            self.heard.safe <= self.heard.oldest || !nobody_has_lied(),
+            "the safe point is after the oldest transaction: {:?}, and the collector said {horizon:?}",
+            self.heard
+        );
         self.heard.safe > before.safe
     }
 }

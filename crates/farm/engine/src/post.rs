@@ -101,7 +101,11 @@ impl Post {
     }
 
     pub fn set_below(&self, below: Number) {
-        self.below.set(below);
+        let before = self.below.replace(below);
+        assert!(
+            before <= below,
+            "all before {before} were truncated everywhere, and now those before {below}"
+        );
     }
 
     /// What is owed goes now.

@@ -5,8 +5,8 @@ use crate::ledger::{Former, Locked};
 use crate::settings::Policy;
 use crate::wire::{Change, Lock, Message, Number, Write};
 use plinth_farm_fabric::Machine;
-use plinth_farm_memory::{Abort, Class, Header, Older, Pointer, TIMESTAMP_MAX};
-use plinth_runtime::{now, probe};
+use plinth_farm_memory::{Abort, Cell, Class, Header, Older, Pointer, Region, TIMESTAMP_MAX};
+use plinth_runtime::{nobody_has_lied, now, probe, trace_warn};
 
 /// Why a lock was not granted.
 enum Denied {
@@ -31,6 +31,12 @@ fn may_replace(header: Header, change: Change, read_at: u64) -> Result<(), Abort
         Change::Update | Change::Free if !header.is_allocated() => Err(Abort::NotAllocated),
         Change::Update | Change::Free => Ok(()),
     }
+}
+
+/// The cell of an object that was locked when it had this header.
+fn locked_cell(region: &Region, at: Pointer, header: Header) -> Option<Cell<'_>> {
+    let cell = region.cell(at).ok();
+    cell.filter(|cell| cell.header() == header.locked())
 }
 
 impl Core {
@@ -96,7 +102,7 @@ impl Core {
             match self.lock_one(write, lock.read_at) {
                 Ok(one) => former.push(one),
                 Err(denied) => {
-                    self.release(&lock.writes, former);
+                    self.release((coordinator, lock.number), &lock.writes, former);
                     let account = ledger.of(coordinator);
                     account.and_then(|account| account.forget_unless_logged(lock.number));
                     return Err((lock, denied));
@@ -150,13 +156,21 @@ impl Core {
     }
 
     /// Ends locks without effect. `former` may be of the first writes only.
-    fn release(&self, writes: &[Write], former: Vec<Former>) {
+    fn release(
+        &self,
+        (coordinator, number): (Machine, Number),
+        writes: &[Write],
+        former: Vec<Former>,
+    ) {
         for (write, former) in writes.iter().zip(former) {
-            self.store.with_primary(write.at.region(), |region| {
-                if let Ok(cell) = region.cell(write.at) {
-                    cell.unlock(former.header);
-                }
+            let unlocked = self.store.with_primary(write.at.region(), |region| {
+                let cell = locked_cell(region, write.at, former.header)?;
+                cell.unlock(former.header);
+                Some(())
             });
+            if unlocked.flatten().is_none() {
+                self.miss_lock(coordinator, number, write.at, former.header);
+            }
             if let Some(kept) = former.kept {
                 self.store.old.borrow_mut().abort(kept);
             }
@@ -171,8 +185,20 @@ impl Core {
             account.and_then(|account| account.unlock(number))
         };
         if let Some(locked) = locked {
-            self.release(&locked.writes, locked.former);
+            self.release((coordinator, number), &locked.writes, locked.former);
         }
+    }
+
+    /// An object that is locked here is not, or not there any more. A lock keeps its slab, and its configuration its
+    /// primary, unless a member says what none says. The write is here as if it had never been, and on other machines
+    /// it is.
+    fn miss_lock(&self, coordinator: Machine, number: Number, at: Pointer, header: Header) {
+        let by = coordinator.0;
+        assert!(
+            !nobody_has_lied(),
+            "{at:?} was locked at {header:?} for transaction {number} of machine {by}, and its lock is gone"
+        );
+        trace_warn!("FarmLockIsGone", "object" => format!("{at:?}"), "number" => number, "by" => by);
     }
 
     /// Installs the new versions and ends the locks.
@@ -184,7 +210,10 @@ impl Core {
         let Some(locked) = known.and_then(|known| known.locked.as_mut()) else {
             return;
         };
-        if locked.committed.is_some() || written_at > TIMESTAMP_MAX {
+        // No coordinator says a time that is not after all that the transaction replaces.
+        let is_after = |former: &Former| former.header.timestamp() < written_at;
+        let is_time = written_at <= TIMESTAMP_MAX && locked.former.iter().all(is_after);
+        if locked.committed.is_some() || !is_time {
             return;
         }
         locked.committed = Some(written_at);
@@ -197,16 +226,25 @@ impl Core {
                 None => Older::NONE,
             };
             let is_allocated = write.change != Change::Free;
-            self.store.with_primary(write.at.region(), |region| {
-                if let Ok(cell) = region.cell(write.at) {
-                    cell.install(written_at, is_allocated, older, &write.payload);
-                }
+            let installed = self.store.with_primary(write.at.region(), |region| {
+                let cell = locked_cell(region, write.at, former.header)?;
+                cell.install(written_at, is_allocated, older, &write.payload);
+                Some(())
             });
+            if installed.flatten().is_none() {
+                self.miss_lock(coordinator, number, write.at, former.header);
+            }
             if let Some(kept) = former.kept.take() {
                 self.store.old.borrow_mut().commit(kept, written_at);
             }
             if write.change == Change::Free {
-                self.give_back(write.at);
+                let given_back = self.give_back(write.at);
+                // Unless somebody has made the object without a reservation.
+                assert!(
+                    given_back == Some(Ok(())) || !nobody_has_lied(),
+                    "the cell of {:?}, which is freed at {written_at}, cannot be given back: {given_back:?}",
+                    write.at
+                );
             }
         }
     }
@@ -219,14 +257,17 @@ impl Core {
         reserved.flatten().map(|(at, _)| at)
     }
 
-    /// The object was freed, or its reservation came to nothing.
-    pub fn give_back(&self, at: Pointer) {
+    /// The object was freed, or its reservation came to nothing. `None` if this machine is not its primary. Who gives
+    /// back what another machine says does nothing with an error.
+    pub fn give_back(&self, at: Pointer) -> Option<Result<(), plinth_farm_memory::Error>> {
         let time = self.store.newest();
-        self.store.with_slabs(at.region(), |slabs| {
-            if slabs.release(at, time).is_err() {
-                probe!("farm cell given back twice");
-            }
-        });
+        let released = self
+            .store
+            .with_slabs(at.region(), |slabs| slabs.release(at, time));
+        if released.is_some_and(|released| released.is_err()) {
+            probe!("farm cell given back twice");
+        }
+        released
     }
 
     /// Asks backups to free the slabs that nobody needs any more.
@@ -265,7 +306,10 @@ impl Core {
             leaving.remove(&(region, slab));
             self.keep_free(region, slab, 0);
             let freed = self.store.with_slabs(region, |slabs| slabs.put_free(slab));
-            debug_assert_eq!(freed, Some(Ok(())), "it was leaving");
+            assert!(
+                freed == Some(Ok(())),
+                "slab {slab} of region {region} was leaving, and cannot be free: {freed:?}"
+            );
         }
     }
 }

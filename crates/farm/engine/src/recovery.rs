@@ -94,6 +94,7 @@ pub use messages::{
 use decide::{Council, Gathered};
 use kept::Kept;
 use plinth_farm_fabric::Machine;
+use plinth_runtime::{nobody_has_lied, trace};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What is to be done, in this order.
@@ -368,6 +369,7 @@ impl Recovery {
             return;
         }
         lead.has_voted = true;
+        trace!("FarmRegionVotes", "region" => region, "records" => lead.gathered.count());
         let votes = Message::Votes {
             region,
             votes: lead.gathered.votes(),
@@ -384,18 +386,29 @@ impl Recovery {
             return;
         }
         round.has_decided = true;
+        trace!("FarmRecoveryDecides", "number" => round.members.configuration);
         for (machine, decisions) in round.council.decide(&round.members) {
             self.say(machine, Message::Decided { decisions });
         }
     }
 
     fn decided(&mut self, decisions: Vec<Decision>) {
-        if self.round.decisions.is_some() {
+        if let Some(known) = &self.round.decisions {
+            let is_same = |said: &Decision| known.get(&said.id) == Some(&said.fate);
+            assert!(
+                decisions.iter().all(is_same) || !nobody_has_lied(),
+                "the master of configuration {} decides anew: {decisions:?}, and before {known:?}",
+                self.configuration()
+            );
             return;
         }
         let mut says = Vec::new();
         for (region, lead) in &mut self.round.leads {
             // The master has this region's votes, so this machine has heard all.
+            assert!(
+                lead.has_voted || !nobody_has_lied(),
+                "the master decides without the votes of region {region}"
+            );
             let committed = decisions.iter().filter_map(|decision| match decision.fate {
                 Fate::Committed { written_at } => lead.gathered.redone(decision.id, written_at),
                 Fate::WithoutEffect => None,
@@ -430,6 +443,7 @@ impl Recovery {
             // It is told once that this is done: letters come once, or the configuration ends.
             return;
         }
+        trace!("FarmRegionRedoes", "region" => region, "committed" => committed.len());
         // What was read from disks may be of several generations of a slab.
         committed.sort_by_key(|redone| redone.written_at);
         let work = self.kept.redo(region, committed.clone());
@@ -471,6 +485,7 @@ impl Recovery {
             return;
         };
         if open.remove(&from) && open.is_empty() {
+            trace!("FarmRegionOpens", "region" => region);
             let machines: Vec<Machine> = self.round.members.machines().collect();
             for machine in machines {
                 self.say(machine, Message::Open { region });
@@ -480,6 +495,14 @@ impl Recovery {
 
     fn open(&mut self, region: u16) {
         if self.round.opened.insert(region) {
+            // All its replicas have said so: what is read here from now on has been decided.
+            let is_here = self.round.members.replica(region, self.own).is_some();
+            assert!(
+                !is_here || self.round.redone.contains(&region) || !nobody_has_lied(),
+                "region {region} is open in configuration {}, and machine {} has not redone what was decided",
+                self.configuration(),
+                self.own.0
+            );
             self.effects.push(Effect::Opened { region });
             self.end_if_open();
         }
@@ -500,7 +523,11 @@ impl Recovery {
         for number in self.kept.answered() {
             let fate = decisions.get(&Id { author, number });
             let fate = fate.copied().unwrap_or(Fate::WithoutEffect);
-            self.outcomes.insert(number, fate);
+            let before = self.outcomes.insert(number, fate);
+            assert!(
+                before.is_none(),
+                "transaction {number} was told {before:?}, and asked again: {fate:?}"
+            );
             self.effects.push(Effect::Outcome { number, fate });
         }
         self.effects.push(Effect::Ended);

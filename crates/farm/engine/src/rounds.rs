@@ -4,7 +4,7 @@
 use crate::core::Core;
 use crate::wire::{Horizon, Message};
 use plinth_farm_fabric::Machine;
-use plinth_runtime::sleep;
+use plinth_runtime::{nobody_has_lied, sleep};
 
 /// So much further. Others may wait for this machine's word before they can use memory again.
 const QUIET_FACTOR: u32 = 4;
@@ -50,6 +50,13 @@ impl Core {
             return;
         }
         let safe = self.oat.borrow().safe();
+        // What is collected below is needed by no transaction (Figure 9). The collector says so.
+        let oldest = self.active.oldest();
+        assert!(
+            oldest.is_none_or(|oldest| safe <= oldest) || !nobody_has_lied(),
+            "the safe point is {safe}, and a transaction of machine {} reads at {oldest:?}",
+            self.own.0
+        );
         self.keep_safe(safe);
         self.store.old.borrow_mut().collect(safe);
         self.reuse_slabs(safe);

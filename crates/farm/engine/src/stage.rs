@@ -78,10 +78,19 @@ impl Stage {
     }
 
     pub fn begin(&self, number: u64) {
-        self.begun.set(number);
+        let (open, begun) = (self.open.get(), self.begun.replace(number));
+        assert!(
+            open == 0 && begun == 0,
+            "configuration {number} begins, and {begun} is not closed, in which {open} is open"
+        );
     }
 
     pub fn open(&self, number: u64) {
+        assert!(
+            self.has_begun(number),
+            "configuration {number} is open, and {} has begun",
+            self.begun.get()
+        );
         self.open.set(number);
         self.bell.notify_all();
     }

@@ -6,6 +6,7 @@ use crate::view::Configuration;
 use plinth_farm_fabric::Memory;
 use plinth_farm_fabric::{Host, Machine};
 use plinth_farm_memory::{Error, Old, Pointer, Region, Shape, Sizes, Slabs};
+use plinth_runtime::nobody_has_lied;
 use plinth_runtime::sync::{Notify, Permits};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -169,6 +170,17 @@ impl Store {
     pub fn lead(&self, region: u16) {
         let mut replicas = self.replicas.borrow_mut();
         if let Some(Some(replica)) = replicas.get_mut(usize::from(region)) {
+            assert!(
+                replica.slabs.is_none(),
+                "machine {} leads region {region} already: what is reserved would be given out again",
+                self.own.0
+            );
+            // It has said that it has the region in memory before all others opened it.
+            assert!(
+                replica.image.memory().is_some() || !nobody_has_lied(),
+                "machine {} leads region {region}, which is on its disk",
+                self.own.0
+            );
             replica.slabs = match &replica.image {
                 Image::Memory(region) => Some(Slabs::open(region)),
                 Image::Loading(region, ..) => Some(Slabs::open_away(region)),
@@ -213,8 +225,14 @@ impl Store {
     fn use_slots(&self, replicas: &[Option<Replica>]) {
         let in_memory = replicas.iter().flatten();
         let in_memory = in_memory.filter(|replica| replica.image.memory().is_some());
-        self.used
-            .replace(in_memory.map(|replica| replica.slot).collect());
+        let slots: Vec<u16> = in_memory.map(|replica| replica.slot).collect();
+        let used: BTreeSet<u16> = slots.iter().copied().collect();
+        assert_eq!(
+            used.len(),
+            slots.len(),
+            "two regions lie in one slot: {slots:?}"
+        );
+        self.used.replace(used);
     }
 
     pub fn slot_memory(&self, slot: u16) -> Result<&Memory, Unfit> {

@@ -28,7 +28,13 @@ impl Tally {
         let Some(count) = &self.0 else {
             return;
         };
-        let open = count.open.get().saturating_sub(1);
+        let open = count.open.get();
+        // Who waits for nothing more has been told that one will not come.
+        assert!(
+            open > 0 || count.has_failed.get(),
+            "more has come than was waited for"
+        );
+        let open = open.saturating_sub(1);
         count.open.set(open);
         if open == 0 {
             count.bell.notify_all();

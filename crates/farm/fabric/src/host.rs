@@ -34,6 +34,12 @@ const ASLEEP: usize = 4;
 /// In a gate.
 const FENCE: usize = 0;
 const DOOR: usize = 1;
+
+// The head has four numbers of the layout, then the word of the sleeper.
+const _: () = assert!(3 < ASLEEP && ASLEEP < LINE_WORDS);
+const _: () = assert!(FENCE != DOOR && FENCE < LINE_WORDS && DOOR < LINE_WORDS);
+// Machines and regions have numbers of 16 bits.
+const _: () = assert!(MACHINES_MAX <= 1 << 16 && REGIONS_MAX <= 1 << 16);
 const RING_WORDS_MAX: u64 = 1 << 30;
 
 /// The shape of a memory. All sizes are in words of eight bytes.
@@ -172,6 +178,8 @@ impl Host {
         let sizes = layout.region_words.iter().map(|size| *size as usize);
         let regions = sizes.map(|used| next(used.next_multiple_of(LINE_WORDS), used));
         let regions = regions.collect::<Option<Vec<Memory>>>()?;
+        // Everybody who maps the memory finds the parts in the same places, and has room for that many words.
+        assert_eq!(Some(at), layout.words(), "the parts of {layout:?}");
         Some(Host {
             layout,
             head,

@@ -193,6 +193,12 @@ impl Local {
             self.host.set_fence(machine, fence);
         }
         self.wait_for_doors().await;
+        // Another call may have gone further meanwhile, and none goes back.
+        let now = self.configuration.get();
+        assert!(
+            number <= now,
+            "configuration {number} is closed to all before it, and {now} is open"
+        );
         Ok(())
     }
 

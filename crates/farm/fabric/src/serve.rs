@@ -165,7 +165,12 @@ async fn attend(server: Rc<Server>, accepted: Accepted, mut inbox: Inbox) {
     if sender.newest.get() > number || from == server.machine {
         return;
     }
-    sender.newest.set(number);
+    let former = sender.newest.replace(number);
+    assert!(
+        former < number,
+        "connection {number} of machine {} follows {former}",
+        from.0
+    );
     answer(&sending, &Answer::Done);
     while let Some(request) = greeting::next::<Request>(&mut inbox, &mut frames).await {
         sending.outbox.has_room(UNREAD_BYTES_MAX).await;

@@ -26,7 +26,9 @@ struct Asleep<'a> {
 
 impl Drop for Asleep<'_> {
     fn drop(&mut self) {
-        let tasks = self.sleeper.tasks.get() - 1;
+        let tasks = self.sleeper.tasks.get();
+        assert!(tasks > 0, "one who slept gets up, and nobody slept");
+        let tasks = tasks - 1;
         self.sleeper.tasks.set(tasks);
         if tasks == 0 {
             wake(self.word, self.word.load(Relaxed));

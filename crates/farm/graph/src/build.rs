@@ -20,7 +20,7 @@ use bytes::Bytes;
 use plinth_farm_memory::Objects;
 use plinth_farm_structures::btree::BTree;
 use plinth_farm_structures::kv::Engine;
-use plinth_runtime::{Duration, probe, random, sleep};
+use plinth_runtime::{Duration, nobody_has_lied, probe, random, sleep};
 
 /// Bytes of the object that says how far an index is built.
 const PROGRESS_BYTES: usize = 22 + KEY_BYTES_MAX;
@@ -164,7 +164,11 @@ impl<O: Objects> GraphTx<'_, O> {
         let tree = self.loaded().trees[number][i].clone();
         let found = tree.range(self.tx, b"", None, most, false).await?;
         for (key, _) in &found.rows {
-            tree.remove(self.tx, key).await?;
+            let was_there = tree.remove(self.tx, key).await?;
+            assert!(
+                was_there || !nobody_has_lied(),
+                "entry {key:?} is in index {name:?}, and cannot be removed"
+            );
         }
         if found.more {
             return Ok(false);

@@ -140,7 +140,8 @@ impl<F: Fabric + 'static, S: Snapshots> Ship for Desk<F, S> {
         let call = inner.last_call.get().wrapping_add(1);
         inner.last_call.set(call);
         let (sender, receiver) = oneshot();
-        inner.waiting.borrow_mut().insert(call, (to, sender));
+        let former = inner.waiting.borrow_mut().insert(call, (to, sender));
+        assert!(former.is_none(), "two calls have number {call}");
         let _waiting = Waiting { inner, call };
         let answer = timeout(inner.settings.limit, async {
             let sent = inner.send(to, Kind::Request, call, &request).await;

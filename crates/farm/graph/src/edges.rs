@@ -7,7 +7,7 @@ use crate::schema::{Row, check_value, position, row};
 use crate::transaction::{Edge, GraphTx, Record, Vertex, object_bytes, row_bytes};
 use crate::value::Value;
 use plinth_farm_memory::{Objects, Pointer};
-use plinth_runtime::planted;
+use plinth_runtime::{nobody_has_lied, planted};
 
 /// An edge with its ends.
 #[derive(Clone, PartialEq, Debug)]
@@ -170,6 +170,13 @@ impl<O: Objects> GraphTx<'_, O> {
     /// Ends an edge. The lists of the vertex at `except` stay as they are: it will go.
     pub(crate) async fn end_edge(&self, at: Pointer, except: Option<Pointer>) -> Result<()> {
         let edge = self.known_edge(at).await?;
+        // The list of the vertex at `except` has led here. What is in memory may be anything.
+        assert!(
+            except.is_none_or(|end| end == edge.from || end == edge.to) || !nobody_has_lied(),
+            "edge {at:?} is in a list of {except:?}, and goes from {:?} to {:?}",
+            edge.from,
+            edge.to
+        );
         let [out, incoming] = entries(at, &edge);
         let ends = [
             (edge.from, Direction::Out, out),
@@ -223,6 +230,13 @@ impl<O: Objects> GraphTx<'_, O> {
         {
             return damaged(vertex.0, "an edge in its list has no type");
         }
+        let is_next = part.entries.is_sorted_by(|a, b| a < b)
+            && after.is_none_or(|after| part.entries.first().is_none_or(|e| after.0 < *e));
+        assert!(
+            part.entries.len() <= limit && (is_next || !nobody_has_lied()),
+            "{} edges of {limit} come behind {after:?}, in order: {is_next}",
+            part.entries.len()
+        );
         let next = part.entries.last().filter(|_| part.more);
         // With a limit of 0 the list goes on where it was.
         let next = next

@@ -12,7 +12,7 @@ use crate::transaction::{GraphTx, Vertex};
 use crate::value::Value;
 use plinth_farm_memory::{Objects, Pointer};
 use plinth_farm_structures::btree::Settings;
-use plinth_runtime::planted;
+use plinth_runtime::{nobody_has_lied, planted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -180,8 +180,14 @@ impl<O: Objects> GraphTx<'_, O> {
                 }
             }
             if let Some(value) = after {
-                tree.set(self.tx, &index_key(index, value, at)?, b"")
-                    .await?;
+                let key = index_key(index, value, at)?;
+                let is_new = tree.set(self.tx, &key, b"").await?;
+                // Else a lookup of the value has found a vertex that did not have it.
+                assert!(
+                    is_new || index.state != State::Ready || !nobody_has_lied(),
+                    "index {:?} had {value:?} of {at:?} before the vertex has it",
+                    index.name
+                );
             }
         }
         Ok(())
@@ -253,6 +259,13 @@ impl<O: Objects> GraphTx<'_, O> {
         let Some(vertices) = places.collect() else {
             return damaged(tree.root(), "an entry of an index cannot be read");
         };
+        assert!(
+            found.rows.len() <= limit
+                && (found.rows.first().is_none_or(|(key, _)| begin <= *key) || !nobody_has_lied()),
+            "a lookup from {begin:?} on finds {} rows of {limit}, the first of which is {:?}",
+            found.rows.len(),
+            found.rows.first()
+        );
         let last = found.rows.last().map(|(key, _)| Behind(key.to_vec()));
         let next = last.or(behind.cloned()).filter(|_| found.more);
         Ok(Found { vertices, next })

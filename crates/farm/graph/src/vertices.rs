@@ -209,6 +209,11 @@ impl<O: Objects> GraphTx<'_, O> {
             let list = &object.lists[direction.list()];
             let left = limit - deleted;
             let part = self.list_part(list, &Span::default(), left).await?;
+            assert!(
+                part.entries.len() <= left,
+                "{} edges are deleted, where {left} may be",
+                part.entries.len()
+            );
             for entry in &part.entries {
                 self.end_edge(entry.edge, None).await?;
             }

@@ -1,7 +1,7 @@
 //! Changes of a record. Each makes the next revision.
 
 use crate::placement::{self, NoRoom};
-use crate::record::{Record, Seat};
+use crate::record::{Record, Seat, primary};
 use plinth_farm_time::{Configuration, Restored};
 
 fn put_seat(seats: &mut Vec<Seat>, seat: Seat) {
@@ -72,7 +72,28 @@ impl Record {
             true => placement::first(&self.cluster, &next.machines)?,
             false => placement::next(&self.cluster, &self.regions, &self.machines, &next.machines),
         };
+        assert!(
+            self.number() < configuration.number,
+            "configuration {} follows {}",
+            configuration.number,
+            self.number()
+        );
+        self.check_primaries(&next);
         next.configuration = Some(configuration);
         Ok(next)
+    }
+
+    /// A primary whose life goes on stays: it has locks, and room that is reserved.
+    fn check_primaries(&self, next: &Record) {
+        for (region, replicas) in self.regions.iter().enumerate() {
+            let former = primary(replicas);
+            let life = former.and_then(|former| self.seat(former.machine));
+            let stays = life.is_some_and(|life| next.seat_of(life.id).is_some());
+            let now = next.regions.get(region).and_then(|all| primary(all));
+            assert!(
+                !stays || now == former,
+                "region {region} goes from {former:?}, which lives, to {now:?}"
+            );
+        }
     }
 }

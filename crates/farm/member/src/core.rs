@@ -11,7 +11,7 @@ use plinth_core::codec::Codec;
 use plinth_farm_fabric::{Fabric, Machine};
 use plinth_farm_time::{Body, Clock, MemberId, Notice, Server};
 use plinth_runtime::sync::{Notify, Watch};
-use plinth_runtime::{probe, trace, trace_warn};
+use plinth_runtime::{nobody_has_lied, probe, trace, trace_warn};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -244,6 +244,12 @@ impl<F: Fabric + 'static, R: Register + 'static> Core<F, R> {
         if record.revision <= self.record().revision && self.has_entered() {
             return;
         }
+        let (before, number) = (self.record().number(), record.number());
+        assert!(
+            before <= number || !nobody_has_lied(),
+            "revision {} has configuration {number}, after {before}",
+            record.revision
+        );
         let is_in = record.seat_of(self.id()).is_some() || record.is_waiting(self.id());
         let has_gone = self.has_entered() && !is_in;
         let was_waiting = self.record().is_waiting(self.id());
@@ -308,6 +314,12 @@ impl<F: Fabric + 'static, R: Register + 'static> Core<F, R> {
             view.as_ref().is_some_and(shows)
         };
         if !self.view.with(is_shown) {
+            // The fabric is in the configuration, so this life is a member of it.
+            assert!(
+                record.seat_of(self.id()).is_some() || !nobody_has_lied(),
+                "configuration {number} is shown to {:?}, which is no member",
+                self.id()
+            );
             trace!("FarmViewShown", "number" => number, "is_committed" => is_committed);
             self.kick.notify_all();
             self.view.set(Some(View {

@@ -177,7 +177,14 @@ impl Life {
         let Some(origin) = host_clock_origin() else {
             return;
         };
-        if words[ERA].load(Acquire) != shared.era {
+        let before = words[ERA].load(Acquire);
+        // Others may go by it already.
+        assert!(
+            before <= shared.era && shared.era > 0,
+            "era {before} was published, and now {}",
+            shared.era
+        );
+        if before != shared.era {
             words[ERA].store(0, SeqCst);
             words[TIME].store(shared.time, SeqCst);
             words[CLOCK].store(shared.local.saturating_add(origin), SeqCst);

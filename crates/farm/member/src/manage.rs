@@ -5,7 +5,7 @@ use crate::core::Core;
 use crate::decide;
 use crate::frame::What;
 use crate::placement::{self, NoRoom};
-use crate::record::{Record, Seat, TIMESTAMP_END};
+use crate::record::{REGIONS_MAX, Record, Seat, TIMESTAMP_END, ZONE_BYTES_MAX};
 use crate::register::Register;
 use crate::view::Left;
 use plinth_farm_fabric::{Address, Error, Fabric, Machine};
@@ -155,6 +155,8 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
     /// Swaps a record in, and tells whether it was taken. `None` if there is a configuration with this number or a
     /// later one, of another member: the record is not taken any more, because that one was.
     async fn swap(&self, next: &Record, superseded_by: u64) -> Option<bool> {
+        // The others take what is not sane for damage, for ever.
+        assert!(next.is_sane(), "a record that no member writes: {next:?}");
         let swap = async {
             loop {
                 match self.core.register.swap(next).await {
@@ -201,6 +203,11 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
 
     /// Proposes a configuration of these members, and sees it decided.
     async fn propose(&self, record: &Record, ids: &[MemberId]) {
+        assert!(
+            ids.contains(&self.core.id()),
+            "{:?} proposes {ids:?} without itself",
+            self.core.id()
+        );
         match self.core.update(|server, now| server.propose(ids, now)) {
             Ok(proposed) => {
                 trace!("FarmProposes", "number" => proposed.number, "members" => ids.len());
@@ -219,6 +226,11 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
         let propose = |server: &mut Server, now| server.propose_restored(&ids, newest, now);
         match self.core.update(propose) {
             Ok((proposed, restored)) => {
+                assert!(
+                    newest < restored.origin,
+                    "time goes on at {}, and a disk has {newest}",
+                    restored.origin
+                );
                 let next = record.with_restored(proposed, restored);
                 self.settle(record, next).await;
             }
@@ -231,6 +243,11 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
         let Ok(next) = next else {
             return self.core.update(|server, _| server.refused());
         };
+        assert_eq!(
+            next.revision,
+            record.revision + 1,
+            "a record that does not follow the one that it was made of"
+        );
         let (number, members) = (next.number(), next.machines.len());
         // Another configuration with this number, or a later one, makes the server forget the proposal.
         if self.swap(&next, number).await == Some(true) {
@@ -540,6 +557,16 @@ pub(crate) fn misfit(record: &Record, seat: &Seat, machines: usize) -> Option<Le
         format!(
             "the memory has rings for {machines} machines, and the cluster has {}",
             cluster.machines
+        )
+    } else if seat.place.zone.len() > ZONE_BYTES_MAX {
+        format!(
+            "the name of the zone has {} bytes, and may have {ZONE_BYTES_MAX}",
+            seat.place.zone.len()
+        )
+    } else if seat.slots > REGIONS_MAX {
+        format!(
+            "the memory has {} slots for regions, and may have {REGIONS_MAX}",
+            seat.slots
         )
     } else if seat.disk.is_some() != (cluster.is_durable && seat.slots > 0) {
         match cluster.is_durable {

@@ -258,6 +258,11 @@ async fn configure<F: Fabric + 'static, R: Register + 'static>(core: Rc<Core<F, 
         match core.fabric.configure(number, &machines).await {
             Ok(()) => {
                 trace!("FarmFabricConfigured", "number" => number);
+                let before = core.post.configured.get();
+                assert!(
+                    before < number,
+                    "the fabric goes from configuration {before} to {number}"
+                );
                 core.post.configured.set(number);
             }
             Err(error) => {

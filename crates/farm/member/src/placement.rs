@@ -105,7 +105,11 @@ impl<'a> Load<'a> {
             slot,
             is_whole,
         });
-        self.take(machine, slot);
+        let used = self.used.entry(machine).or_default();
+        assert!(
+            used.insert(slot),
+            "slot {slot} of machine {machine} is given to two regions"
+        );
         true
     }
 }

@@ -24,6 +24,8 @@ const ALLOCATED: u64 = 1 << 62;
 /// Greatest timestamp, in nanoseconds: 146 years.
 pub const TIMESTAMP_MAX: u64 = ALLOCATED - 1;
 
+const _: () = assert!(LOCKED & ALLOCATED == 0 && (LOCKED | ALLOCATED) & TIMESTAMP_MAX == 0);
+
 /// The first word of a cell.
 ///
 /// ```text
@@ -327,9 +329,14 @@ impl<'a> Cell<'a> {
         from != to && swapped.is_ok()
     }
 
-    /// Ends a lock without effect: `header` is the one that was locked.
+    /// Ends a lock without effect: `header` is the one that was locked. Panics if another one is.
     #[inline]
     pub fn unlock(&self, header: Header) {
+        let now = self.header();
+        assert!(
+            now == header.locked(),
+            "a lock of {header:?} ends where {now:?} is"
+        );
         store(self.header, header.unlocked().0);
     }
 
@@ -337,10 +344,15 @@ impl<'a> Cell<'a> {
     /// `payload` becomes zeros. It means nothing if the new version is not allocated.
     ///
     /// Who takes these from a message checks them first: this panics if `payload` is longer than
-    /// [`payload_bytes`](Cell::payload_bytes), or `timestamp` is above [`TIMESTAMP_MAX`].
+    /// [`payload_bytes`](Cell::payload_bytes), or `timestamp` is above [`TIMESTAMP_MAX`] or not above that of the
+    /// version before.
     #[inline]
     pub fn install(&self, timestamp: u64, allocated: bool, older: Older, payload: &[u8]) {
-        debug_assert!(self.header().is_locked(), "who installs has locked");
+        let now = self.header();
+        assert!(
+            now.is_locked() && now.timestamp() < timestamp,
+            "a version of {timestamp} replaces {now:?}, which is not locked or not older"
+        );
         self.put(Header::new(timestamp, allocated), older, payload);
     }
 

@@ -115,8 +115,15 @@ impl Old {
         let at = self.next;
         let words = &self.memory.words()[at..at + reach];
         self.next = at + cell.copy_to(words);
-        let block = (at / self.block_words) as u32;
-        self.blocks[block as usize].undecided += 1;
+        let number = at / self.block_words;
+        let block = &mut self.blocks[number];
+        assert!(
+            block.is_used && block.undecided < u32::MAX,
+            "a version goes to block {number}, which is free or has {} others under way",
+            block.undecided
+        );
+        block.undecided += 1;
+        let block = number as u32;
         Some(Kept {
             older: Older::at(at as u64),
             block,
@@ -132,7 +139,8 @@ impl Old {
             probe!("farm_no_room_for_an_old_version");
             return None;
         };
-        self.blocks[block as usize].is_used = true;
+        let was_used = std::mem::replace(&mut self.blocks[block as usize].is_used, true);
+        assert!(!was_used, "block {block} is among the free ones, and used");
         self.next = block as usize * self.block_words;
         self.end = self.next + self.block_words;
         Some(())
@@ -141,15 +149,28 @@ impl Old {
     /// The transaction has replaced the version, at this timestamp.
     #[inline]
     pub fn commit(&mut self, kept: Kept, timestamp: u64) {
-        let block = &mut self.blocks[kept.block as usize];
+        let block = self.decide(&kept);
         block.replaced = block.replaced.max(timestamp);
-        block.undecided -= 1;
     }
 
     /// The transaction has not replaced the version.
     #[inline]
     pub fn abort(&mut self, kept: Kept) {
-        self.blocks[kept.block as usize].undecided -= 1;
+        self.decide(&kept);
+    }
+
+    /// A block that is free again, or used anew, would be counted down in place of another one's versions.
+    #[inline]
+    fn decide(&mut self, kept: &Kept) -> &mut Block {
+        let block = &mut self.blocks[kept.block as usize];
+        assert!(
+            block.undecided > 0 && block.is_used,
+            "a version at {:?} is decided, and block {} waits for none",
+            kept.older,
+            kept.block
+        );
+        block.undecided -= 1;
+        block
     }
 
     /// Frees what no transaction with a snapshot at the safe point or later needs. Returns the number of blocks.

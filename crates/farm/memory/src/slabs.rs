@@ -16,7 +16,7 @@ use crate::cell::Header;
 use crate::error::Error;
 use crate::pointer::{CLASSES, Class, Pointer};
 use crate::region::Region;
-use plinth_runtime::probe;
+use plinth_runtime::{nobody_has_lied, probe};
 use std::collections::{BTreeMap, BTreeSet};
 
 enum Slab {
@@ -153,7 +153,8 @@ impl Slabs {
             let Slab::Known { free, .. } = &mut self.slabs[slab as usize] else {
                 unreachable!("a slab with room is known");
             };
-            let index = free.first()?;
+            let index = free.first();
+            let index = index.unwrap_or_else(|| panic!("slab {slab} has room, and no free cell"));
             free.remove(index);
             let is_full = free.len() == 0;
             if is_full {
@@ -187,7 +188,14 @@ impl Slabs {
     #[cold]
     fn assign(&mut self, class: Class) -> Option<()> {
         let slab = *self.free.first()?;
-        self.region.assign_slab(slab, class).ok()?;
+        let assigned = self.region.assign_slab(slab, class);
+        // One member could give the slab a class in place of another: then there is no room here.
+        assert!(
+            assigned != Err(Error::OtherClass) || !nobody_has_lied(),
+            "slab {slab} is free here, and has class {:?} in the table",
+            self.region.slab_class(slab)
+        );
+        assigned.ok()?;
         self.free.remove(&slab);
         self.know(slab, class);
         Some(())
@@ -251,7 +259,8 @@ impl Slabs {
                     away.remove(index);
                 }
                 if free.len() == 1 {
-                    self.room(class).known.insert(slab);
+                    let is_new = self.room(class).known.insert(slab);
+                    assert!(is_new, "slab {slab} was full, and counted as one with room");
                 }
             }
             Slab::Free | Slab::Leaving => return Err(Error::NotReserved),
@@ -291,7 +300,8 @@ impl Slabs {
         for slab in &leaving {
             let was = std::mem::replace(&mut self.slabs[*slab as usize], Slab::Leaving);
             if let Slab::Known { class, .. } = was {
-                self.room(class).known.remove(slab);
+                let had_room = self.room(class).known.remove(slab);
+                assert!(had_room, "slab {slab} is empty, and counted as full");
             }
         }
         leaving
@@ -305,7 +315,8 @@ impl Slabs {
         *state.ok_or(Error::NotLeaving)? = Slab::Free;
         probe!("farm_slab_goes_to_any_class");
         self.region.free_slab(slab)?;
-        self.free.insert(slab);
+        let is_new = self.free.insert(slab);
+        assert!(is_new, "slab {slab} was leaving, and among the free ones");
         Ok(())
     }
 }

@@ -21,9 +21,16 @@ pub fn of(record: &Record) -> Option<Configuration> {
         is_whole: replica.is_whole,
     };
     let regions = record.regions.iter();
+    let authors: Vec<Author> = record.machines.iter().filter_map(author).collect();
+    assert_eq!(
+        authors.len(),
+        record.machines.len(),
+        "configuration {} lacks machines of the record",
+        configuration.number
+    );
     Some(Configuration {
         number: configuration.number,
-        authors: record.machines.iter().filter_map(author).collect(),
+        authors,
         master: Machine(record.master()?.machine),
         regions: regions.map(|all| all.iter().map(seat).collect()).collect(),
     })

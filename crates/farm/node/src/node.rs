@@ -161,6 +161,12 @@ async fn follow<F: Fabric + 'static, R: Register + 'static>(
         let news = record.filter(|record| record.number() > begun);
         if let Some(next) = news.and_then(|record| configuration::of(&record)) {
             begun = next.number;
+            // The member has called `closing` before its fabric went there.
+            assert!(
+                engine.is_open().is_none(),
+                "configuration {begun} begins, and transactions run in {:?}",
+                engine.is_open()
+            );
             engine.begin_configuration(&next);
         }
         plinth_runtime::race(shown, left).await;

@@ -144,6 +144,11 @@ pub fn sparse(cluster: &Cluster, sizes: &Sizes, has_data: bool) -> usize {
 
 /// Bytes of a memory that take room while the machine leads so many regions.
 pub fn taken_bytes(layout: &Layout, sparse: usize, primaries: usize) -> u64 {
+    let regions = layout.region_words.len();
+    assert!(
+        sparse <= regions,
+        "{sparse} regions of {regions} take room only now and then"
+    );
     let idle = layout.region_words.iter().take(sparse).skip(primaries);
     let words = layout.words().unwrap_or_default() as u64;
     WORD_BYTES * words.saturating_sub(idle.sum())
@@ -151,8 +156,11 @@ pub fn taken_bytes(layout: &Layout, sparse: usize, primaries: usize) -> u64 {
 
 /// Where the memory of a process is served that listens at `listen`: at the next port. `None` if there is none.
 pub fn memory_socket(listen: SocketAddr) -> Option<SocketAddr> {
-    let port = listen.port().checked_add(1)?;
-    (listen.port() > 0).then_some(SocketAddr::new(listen.ip(), port))
+    let port = listen.port().checked_add(1).filter(|port| *port > 1)?;
+    let socket = SocketAddr::new(listen.ip(), port);
+    // Others find the process by its memory.
+    assert_eq!(service_address(socket), Some(listen), "of {socket}");
+    Some(socket)
 }
 
 /// Where a process listens whose memory is served at `socket`.

@@ -55,7 +55,12 @@ impl Own {
     }
 
     pub fn begin(&self, joined: &Rc<Joined>) {
-        self.joined.replace(Some(joined.clone()));
+        let former = self.joined.replace(Some(joined.clone()));
+        assert!(
+            former.is_none(),
+            "a process is machine {}, and was another one before that has not ended",
+            joined.local().machine().0
+        );
     }
 
     /// It answers for no member any more.

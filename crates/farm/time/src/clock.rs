@@ -118,7 +118,8 @@ impl Inner {
         let waiting = &mut *self.waiting.borrow_mut();
         let call = (pending, waiting.next_number);
         waiting.next_number += 1;
-        waiting.calls.insert(call, Waker::noop().clone());
+        let before = waiting.calls.insert(call, Waker::noop().clone());
+        assert!(before.is_none(), "two calls wait as {call:?}");
         if waiting.calls.first_key_value().map(|(first, _)| *first) == Some(call) {
             self.is_first.notify_all();
         }

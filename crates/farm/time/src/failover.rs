@@ -323,6 +323,10 @@ impl Server {
             stopped: self.state.sync.lower_at(now),
         };
         let configuration = Configuration::after(former, id, ids, era);
+        assert!(
+            configuration.is_sane(),
+            "nobody would believe what is proposed: {configuration:?}"
+        );
         self.proposed = Some(Proposed {
             configuration: configuration.clone(),
             start,
@@ -368,6 +372,10 @@ impl Server {
             number: configuration.number,
             origin: newest.saturating_add(later).max(known).max(settings.origin),
         };
+        assert!(
+            configuration.is_sane() && configuration.era == configuration.number,
+            "a restored configuration begins an era: {configuration:?}"
+        );
         self.proposed = Some(Proposed {
             configuration: configuration.clone(),
             start,
@@ -481,6 +489,12 @@ impl Server {
         else {
             return; // a later one was learnt of meanwhile
         };
+        // A later one that was learnt of meanwhile would have ended the proposal.
+        assert_eq!(
+            configuration.number,
+            self.number() + 1,
+            "the configuration that was taken does not follow the present one"
+        );
         if let Some(restored) = restored {
             self.learn_restored(restored);
         }
@@ -489,6 +503,11 @@ impl Server {
             Stage::Leading(master) if keeps_era => Some(*master),
             _ => None,
         };
+        assert!(
+            former.is_some() || !keeps_era,
+            "era {} stays, and this server was not its master",
+            configuration.era
+        );
         if !keeps_era && self.state.known_in < self.number() {
             probe!("farm configuration begun in the middle of another");
         }
@@ -531,6 +550,11 @@ impl Server {
     }
 
     fn adopt(&mut self, configuration: Configuration, now: u64) {
+        let (number, before) = (configuration.number, self.number());
+        assert!(
+            before < number,
+            "configuration {number} is adopted after {before}"
+        );
         self.proposed = None;
         let id = self.state.id;
         let follows = configuration.contains(id) && configuration.master != id;

@@ -9,7 +9,7 @@
 use crate::configuration::{Configuration, MemberId};
 use crate::messages::Body;
 use crate::state::State;
-use plinth_runtime::{planted, probe};
+use plinth_runtime::{nobody_has_lied, planted, probe, trace};
 use std::collections::{BTreeMap, BTreeSet};
 
 enum Phase {
@@ -284,10 +284,12 @@ impl Leading {
         let members = self.configuration.members.len() - 1;
         match &self.phase {
             Phase::Gathering { acks } if acks.len() == members => {
+                self.check_heard(|id| acks.contains_key(id));
                 if state.era == self.configuration.era {
                     self.phase = Phase::Settled;
                     self.resend_at = 0;
                 } else {
+                    trace!("FarmConfigurationAcknowledged", "number" => self.configuration.number);
                     let forward = acks.values().copied().max().unwrap_or(0);
                     self.phase = Phase::Waiting {
                         since: now,
@@ -304,6 +306,7 @@ impl Leading {
                     probe!("farm time taken over without a wait");
                 }
                 let time = self.fast_forward(state, *forward, now);
+                trace!("FarmTimeAdvanced", "number" => self.configuration.number);
                 self.phase = Phase::Advancing {
                     time,
                     acks: BTreeSet::new(),
@@ -313,12 +316,20 @@ impl Leading {
                 self.proceed(state, now);
             }
             Phase::Advancing { time, acks, asking } if acks.len() == members => {
+                self.check_heard(|id| acks.contains(id));
+                assert!(
+                    state.era < self.configuration.era,
+                    "time of era {} is followed by that of {}",
+                    state.era,
+                    self.configuration.era
+                );
                 // This reading and that of any thread may be apart. The time begins at or above the forward mark, and
                 // at or below what members were told.
                 let begin = time.saturating_sub(state.settings.bounds.reading_ns);
                 state.sync.lead(begin, now);
                 state.era = self.configuration.era;
                 state.known_in = self.configuration.number;
+                trace!("FarmTimeGoesOn", "era" => state.era);
                 let asking = asking.clone();
                 self.phase = Phase::Settled;
                 self.resend_at = 0;
@@ -328,6 +339,16 @@ impl Leading {
             }
             _ => (),
         }
+    }
+
+    /// As many have acknowledged as there are others: so it is they.
+    fn check_heard(&self, has: impl Fn(&MemberId) -> bool) {
+        let lacking = self.configuration.others().find(|m| !has(&m.id));
+        assert!(
+            lacking.is_none() || !nobody_has_lied(),
+            "configuration {} goes on without {lacking:?}",
+            self.configuration.number
+        );
     }
 
     /// Where the time continues: above all that was given out.
@@ -342,7 +363,14 @@ impl Leading {
         let own = state.sync.ceiling(now).unwrap_or(0);
         let restored = state.restored.map_or(0, |restored| restored.origin);
         let highest = own.max(forward).max(state.settings.origin).max(restored);
-        highest.saturating_add(2 * state.settings.bounds.reading_ns)
+        let time = highest.saturating_add(2 * state.settings.bounds.reading_ns);
+        // Else the time here would be below what this machine has given out itself.
+        assert!(
+            state.sync.floor() < time,
+            "time goes on at {time}, and was {} here already",
+            state.sync.floor()
+        );
+        time
     }
 
     pub fn tick(&mut self, state: &mut State, now: u64) {

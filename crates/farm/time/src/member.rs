@@ -5,6 +5,7 @@ use crate::interval::Interval;
 use crate::messages::Body;
 use crate::state::{Notice, Settings, State};
 use crate::sync::Exchange;
+use plinth_runtime::nobody_has_lied;
 
 pub(crate) struct Following {
     pub configuration: Configuration,
@@ -114,6 +115,7 @@ impl Following {
     /// master may go by its acknowledgement.
     fn advance(&mut self, state: &mut State, time: u64, now: u64) {
         if state.era != self.configuration.era {
+            self.check_era(state);
             state.sync.cap(time, now);
             state.era = self.configuration.era;
             state.known_in = self.configuration.number;
@@ -123,6 +125,7 @@ impl Following {
     fn synchronise(&mut self, state: &mut State, sent: u64, master: Interval, now: u64) {
         let Configuration { number, era, .. } = self.configuration;
         if state.synced_era != era {
+            self.check_era(state);
             state.sync.clear();
             state.watch.clear();
             (state.era, state.synced_era) = (era, era);
@@ -142,6 +145,17 @@ impl Following {
             let master = self.configuration.master;
             state.tell(Notice::Drifting { master, rate });
         }
+    }
+
+    /// Configurations come from masters, each of which has taken the time over from one before it.
+    fn check_era(&self, state: &State) {
+        let era = self.configuration.era;
+        assert!(
+            state.era <= era && state.synced_era <= era || !nobody_has_lied(),
+            "era {era} follows {}, which was synchronised with {}",
+            state.era,
+            state.synced_era
+        );
     }
 
     fn may_ask(&self, state: &State) -> bool {

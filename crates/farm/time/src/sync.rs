@@ -27,6 +27,7 @@
 //! better one stays better, because all bounds move at the same rate; so two are enough.
 
 use crate::interval::{Bounds, Interval};
+use plinth_runtime::fault;
 
 /// Local readings around a question to the master, and the master's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,6 +124,13 @@ impl Sync {
 
     /// Becomes the clock master: its time is `time` when its clock shows `local`, and runs with its clock from there.
     pub fn lead(&mut self, time: u64, local: u64) {
+        // A read of what was written before could be followed by a write that is dated before.
+        let is_later = self.floor <= time;
+        assert!(
+            is_later || fault::is_planted("farm_master_does_not_fast_forward"), // for the oracles to find
+            "a master goes on at {time}, and the time was {} already",
+            self.floor
+        );
         self.clear();
         self.own = Some(Anchor { time, local });
     }

@@ -229,6 +229,11 @@ where
         }
         drop(waiting);
         self.gone.update(|gone| *gone += batch.len() as u64);
+        let (come, gone) = (self.come.get(), self.gone.get());
+        assert!(
+            gone <= come,
+            "{come} proposals have come, and {gone} gone down"
+        );
         batch
     }
 
@@ -256,7 +261,12 @@ where
         let (entries, replies): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|w| (w.entry, w.reply)).unzip();
         match self.down.propose(GUARD.own(&encode(&entries))).await {
-            Ok(Answer::Done(Returned::Many(answers))) if answers.len() == replies.len() => {
+            Ok(Answer::Done(Returned::Many(answers))) => {
+                assert_eq!(
+                    answers.len(),
+                    replies.len(),
+                    "what a batch led to: proposed again, it would be executed twice"
+                );
                 for (answer, reply) in answers.into_iter().zip(replies) {
                     let _ = reply.send(Ok(answer)); // as above
                 }

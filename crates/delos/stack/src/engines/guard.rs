@@ -133,7 +133,11 @@ impl Guard {
     /// Those of the proposal.
     pub async fn switch<E: Engine>(&self, down: &E, on: bool) -> std::result::Result<(), Lost> {
         let answer = down.propose(self.switch_entry(on)).await?;
-        debug_assert!(matches!(answer, Answer::Own(_)));
+        assert!(
+            matches!(answer, Answer::Own(_)),
+            "the switch of engine {} was kept from it",
+            self.name
+        );
         Ok(())
     }
 }

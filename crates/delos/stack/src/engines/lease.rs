@@ -48,8 +48,14 @@ const END: &str = "lease_end";
 pub const LEASE: Duration = Duration::from_secs(2);
 /// The rate of a clock is wrong by at most this part.
 pub const DRIFT_PART: u32 = 20;
+
 const RENEW_INTERVAL: Duration = Duration::from_millis(500);
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
+
+// The holder stops to read before anybody ends its lease: what a clock may be wrong by is more than nothing. And it
+// renews its lease before it ends, also if one attempt is lost.
+const _: () = assert!(DRIFT_PART > 1 && LEASE.as_nanos() / DRIFT_PART as u128 > 0);
+const _: () = assert!(2 * RENEW_INTERVAL.as_nanos() < LEASE.as_nanos());
 
 /// What a clock may be wrong by during a lease.
 fn drift() -> Duration {
@@ -169,7 +175,13 @@ impl Own {
     /// An effective claim is applied.
     fn take_claim(&self, claim: u64) {
         let proposed = self.claim.get().filter(|(own, _)| *own == claim);
-        self.until.set(proposed.map(|(_, at)| at + holder_reads()));
+        let until = proposed.map(|(_, at)| at + holder_reads());
+        let before = self.until.replace(until);
+        // A claim of which nobody knows when it was proposed ends the reading; the next one goes further.
+        assert!(
+            until.is_none() || before <= until,
+            "the lease was good until {before:?}, and a later claim makes it {until:?}"
+        );
     }
 }
 
@@ -465,6 +477,11 @@ impl Drop for Proposal<'_> {
         let first = under_way.keys().next().copied();
         drop(under_way);
         let oldest = first.unwrap_or(own.next_number.get());
+        let before = own.oldest.get();
+        assert!(
+            before <= oldest,
+            "no proposal before {before} was under way, and now {oldest} is"
+        );
         own.oldest.update(|now| *now = oldest);
     }
 }

@@ -279,6 +279,11 @@ impl<A: Applicator> Applicator for RosterAbove<A> {
             if marks.len() == MARKS {
                 marks.pop_front();
             }
+            let last = marks.back().map(|(last, _)| *last);
+            assert!(
+                last.is_none_or(|last| last < pos),
+                "mark {pos} follows {last:?}"
+            );
             marks.push_back((pos, self.store.checksum()));
         }
         self.upper.post_apply(entry, pos);

@@ -147,6 +147,11 @@ impl<R, E> Own<R, E> {
         while answered.remove(&(settled + 1)) {
             settled += 1;
         }
+        let last = self.last.get();
+        assert!(
+            number <= last && settled <= last,
+            "proposal {number} is answered, and all up to {settled}, and {last} is the last"
+        );
         drop(answered);
         self.settled.update(|now| *now = settled);
         let _ = reply.send(outcome); // as above
@@ -314,6 +319,14 @@ where
 
     fn begin(&self, proposal: Proposal) {
         let is_empty = self.back.borrow().is_empty();
+        let before = self.next.borrow().back().map(|p| (p.session, p.number));
+        assert!(
+            before.is_none_or(|(session, number)| {
+                session != proposal.session || number < proposal.number
+            }),
+            "proposal {} goes down behind {before:?}",
+            proposal.number
+        );
         match is_empty {
             true => self.next.borrow_mut().push_back(proposal),
             // It could not be its turn.
@@ -324,7 +337,12 @@ where
 
     async fn carry(&self, proposal: Proposal) {
         let unanswered = self.try_once(proposal).await;
-        self.under_way.update(|count| count - 1);
+        let under_way = self.under_way.get();
+        assert!(
+            under_way > 0,
+            "a proposal comes back, and none is under way"
+        );
+        self.under_way.set(under_way - 1);
         let mut back = self.back.borrow_mut();
         back.extend(unanswered.map(|proposal| (proposal.number, proposal)));
         if self.under_way.get() == 0 && !back.is_empty() && self.next.borrow().is_empty() {
@@ -348,6 +366,12 @@ where
             settled: own.settled.get(),
             number,
         };
+        // Nobody would apply it, whoever else has the log: it is not after what was answered.
+        assert!(
+            note.settled < number && note.began <= self.store.applied(),
+            "a proposal that waits goes down as {note:?}, and {} is applied",
+            self.store.applied()
+        );
         let was_on = self.is_on();
         let is_last_believed = planted!(
             "delos_order_refusal_believed",

@@ -12,7 +12,7 @@ use crate::stack::{Answer, Applicator, Applied, Engine, Lost, ReplicaId, Upper};
 use crate::store::{LocalStore, RoTx, RwTx};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::{Error, Result};
-use plinth_runtime::{Duration, Instant, now, probe, sleep, trace};
+use plinth_runtime::{Duration, Instant, nobody_has_lied, now, probe, sleep, trace};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -186,6 +186,12 @@ impl<E: Engine> ViewTrackingBelow<E> {
                 .and_then(|id| id.try_into().ok());
             let id = u64::from_be_bytes(id.ok_or(Error::file_corrupt)?);
             let (flushed, pos) = parse(&row).ok_or(Error::file_corrupt)?;
+            // Else the log would go that this replica has not on disk.
+            assert!(
+                id != self.replica || flushed <= self.store.flushed() || !nobody_has_lied(),
+                "this replica has said that it has {flushed} on disk, and has {}",
+                self.store.flushed()
+            );
             everybody_has = everybody_has.min(flushed);
             let known = before.remove(&id).filter(|(at, _)| *at == pos);
             heard.insert(id, known.unwrap_or((pos, now())));

@@ -10,7 +10,8 @@ use plinth_core::{Error, Uid};
 use plinth_rpc::{Call, Request, Transport};
 use plinth_runtime::sync::queue;
 use plinth_runtime::{
-    Duration, TaskGroup, join_all, now, probe, random, sleep, spawn, timeout, trace,
+    Duration, TaskGroup, join_all, nobody_has_lied, now, probe, random, sleep, spawn, timeout,
+    trace,
 };
 use std::rc::Rc;
 
@@ -135,6 +136,7 @@ impl Peers {
         loop {
             let (high, low) = random::uid();
             let proposer = Uid::from_parts(high, low);
+            trace!("QuorumSeals", "loglet" => self.loglet(), "ballot" => number);
             match self.try_ballot(Ballot { number, proposer }).await {
                 Outcome::Agreed(end) => return Ok(sealed(end)),
                 Outcome::Outrun(other) => {
@@ -170,6 +172,15 @@ impl Peers {
             None => return Outcome::Unreachable,
         }
         let end = proposal(&promises);
+        let committed = promises
+            .iter()
+            .map(|(_, promised)| promised.held.committed.0);
+        let committed = committed.max().unwrap_or(1);
+        assert!(
+            committed <= end || !nobody_has_lied(),
+            "{ballot:?} proposes the end {end}, and appends below {committed} were answered"
+        );
+        trace!("QuorumEndProposed", "loglet" => loglet, "end" => end);
         let mut held = vec![None; self.config.servers.len()];
         for (server, promised) in promises {
             held[server] = Some(promised.held);

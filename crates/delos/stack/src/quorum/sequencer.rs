@@ -132,6 +132,7 @@ impl Sequencer {
             }
             Election::Sealed => {}
             Election::Won => {
+                trace!("QuorumSequencerElected", "loglet" => self.peers.config.loglet);
                 let servers = 0..self.peers.config.servers.len();
                 let feeding = join_all(servers.map(|server| self.feed(server)));
                 race(feeding, self.sealed.notified()).await;
@@ -302,7 +303,8 @@ impl Sequencers {
             sequencer: sequencer.clone(),
             _task: spawn("quorum sequencer", sequencer.clone().run()),
         };
-        all.insert(loglet, running);
+        let former = all.insert(loglet, running);
+        assert!(former.is_none(), "loglet {loglet} has two sequencers here");
         Ok(sequencer)
     }
 }

@@ -27,7 +27,7 @@ use plinth_runtime::disk::{self, DirLock};
 use plinth_runtime::gauge::Gauge;
 use plinth_runtime::sync::{QueueReceiver, QueueSender, Watch, queue};
 use plinth_runtime::{
-    Boxed, Duration, Task, nobody_has_lied, probe, random, sleep, spawn, trace_warn,
+    Boxed, Duration, Task, nobody_has_lied, probe, random, sleep, spawn, trace, trace_warn,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,6 +82,11 @@ impl Loglet {
     }
 
     fn learn_committed(&self, committed: Pos) {
+        let end = self.kept.borrow().end;
+        assert!(
+            end.is_none_or(|end| committed <= end) || !nobody_has_lied(),
+            "entries below {committed:?} are committed, and the loglet ends at {end:?}"
+        );
         self.committed.set(self.committed.get().max(committed));
     }
 }
@@ -170,7 +175,9 @@ impl Keeper {
     async fn run(mut self, mut asked: QueueReceiver<Asked>) {
         while let Some(next) = asked.recv().await {
             let waiting = &self.loglet.waiting_bytes;
-            waiting.set(waiting.get() - next.bytes());
+            let (bytes, all) = (next.bytes(), waiting.get());
+            assert!(bytes <= all, "{bytes} bytes wait no more, of {all}");
+            waiting.set(all - bytes);
             if let Err(error) = self.answer(next).await {
                 trace_warn!("QuorumLogletFailed", "loglet" => self.id, "error" => error);
                 self.loglet.failed.set(Some(error));
@@ -186,7 +193,12 @@ impl Keeper {
         let kept = self.loglet.kept.borrow().clone();
         match asked {
             Asked::Vote(request, to) => {
-                self.keep(kept.vote(request.sequencer)).await?;
+                let new = kept.vote(request.sequencer);
+                let is_given = new.is_some();
+                self.keep(new).await?;
+                if is_given {
+                    trace!("QuorumVoteGiven", "loglet" => self.id);
+                }
                 let sequencer = self.loglet.kept.borrow().vote;
                 let held = self.loglet.held();
                 to.ok(Voted { sequencer, held });
@@ -194,19 +206,34 @@ impl Keeper {
             Asked::Store(request, to) => self.store(request, to).await?,
             Asked::Fill(request, to) => {
                 self.add(request.first.0, request.entries).await?;
-                to.ok(self.loglet.held());
+                let held = self.loglet.held();
+                trace!("QuorumEntriesFilled", "loglet" => self.id, "from" => kept.next.0, "next" => held.next.0);
+                to.ok(held);
             }
             Asked::Promise(request, to) => {
                 self.keep(kept.promise(request.ballot)).await?;
+                if !kept.is_sealed {
+                    let next = self.loglet.kept.borrow().next.0;
+                    trace!("QuorumServerSealed", "loglet" => self.id, "next" => next);
+                }
                 to.ok(self.promised());
             }
             Asked::Accept(request, to) => {
-                self.keep(kept.accept(request.ballot, request.end)).await?;
+                let new = kept.accept(request.ballot, request.end);
+                let is_accepted = new.is_some();
+                self.keep(new).await?;
+                if is_accepted {
+                    trace!("QuorumEndAccepted", "loglet" => self.id, "end" => request.end.0);
+                }
                 to.ok(self.promised());
             }
             Asked::Finish(request, to) => match kept.finish(request.end) {
                 Ok(new) => {
+                    let is_news = new.is_some();
                     self.keep(new).await?;
+                    if is_news {
+                        trace!("QuorumEndKnown", "loglet" => self.id, "end" => request.end.0);
+                    }
                     self.loglet.blocks.borrow_mut().forget();
                     to.ok(self.loglet.held());
                 }
@@ -277,6 +304,12 @@ impl Keeper {
     /// Makes a new state durable.
     async fn keep(&mut self, new: Option<Kept>) -> Result<(), Error> {
         if let Some(new) = new {
+            let before = self.loglet.kept.borrow().clone();
+            assert!(
+                before.may_become(&new) && (before.vote == Uid::NONE || before.vote == new.vote),
+                "loglet {} goes from {before:?} to {new:?}",
+                self.id
+            );
             self.write(&Record::State(new.clone()).to_block()).await?;
             *self.loglet.kept.borrow_mut() = new;
         }

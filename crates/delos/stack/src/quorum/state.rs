@@ -139,6 +139,17 @@ impl Kept {
         }
     }
 
+    /// True if a server that has said this may say `later`: it forgets nothing that others rely on.
+    pub fn may_become(&self, later: &Kept) -> bool {
+        let follows = later.next == self.next
+            || (later.next > self.next && later.next == later.trimmed_before);
+        follows
+            && later.trimmed_before >= self.trimmed_before
+            && later.promised >= self.promised
+            && (later.is_sealed || !self.is_sealed)
+            && (self.end.is_none() || later.end == self.end)
+    }
+
     /// Takes in what a block says.
     ///
     /// # Errors
@@ -146,19 +157,13 @@ impl Kept {
     pub fn recover(&mut self, block: &Record, is_first: bool) -> Result<(), Error> {
         match block {
             Record::Entries(first, entries) => {
-                if !is_first && *first != self.next.0 {
+                if entries.is_empty() || (!is_first && *first != self.next.0) {
                     return Err(Error::file_corrupt);
                 }
                 self.next = Pos(first + entries.len() as u64);
             }
             Record::State(state) => {
-                let follows = state.next == self.next
-                    || (state.next > self.next && state.next == state.trimmed_before);
-                let stays = state.trimmed_before >= self.trimmed_before
-                    && state.promised >= self.promised
-                    && (state.is_sealed || !self.is_sealed)
-                    && (self.end.is_none() || state.end == self.end);
-                if !(is_first || follows && stays) {
+                if !(is_first || self.may_become(state)) {
                     return Err(Error::file_corrupt);
                 }
                 *self = state.clone();

@@ -99,6 +99,11 @@ impl<T> Window<T> {
         self.bytes += bytes;
         self.uncommitted_bytes += bytes;
         self.entries.extend(entries);
+        let before = self.waiting.back().map(|w| w.first + w.count);
+        assert!(
+            before.is_none_or(|before| before == first),
+            "an append goes to {first}, and the one before it ends at {before:?}"
+        );
         self.waiting.push_back(Waiting { first, count, whom });
     }
 
@@ -147,8 +152,20 @@ impl<T> Window<T> {
         let committed = held_by(enough, self.stored.iter().copied());
         let mut done = Vec::new();
         if committed > self.committed {
+            assert!(
+                self.first <= self.committed && committed <= self.next(),
+                "entries below {committed} are committed, after {}, of {} to {}",
+                self.committed,
+                self.first,
+                self.next()
+            );
             let known = (self.committed - self.first) as usize..(committed - self.first) as usize;
             let bytes: usize = self.entries.range(known).map(Bytes::len).sum();
+            assert!(
+                bytes <= self.uncommitted_bytes,
+                "{bytes} bytes are committed, of {}",
+                self.uncommitted_bytes
+            );
             self.uncommitted_bytes -= bytes;
             self.committed = committed;
             done = self.take_done(committed);

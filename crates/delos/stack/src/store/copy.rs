@@ -12,7 +12,7 @@ use crate::log::LogPos;
 use bytes::{Buf, BufMut, Bytes};
 use plinth_core::{Error, Result};
 use plinth_engine::{KeyValueStore, WriteBatch};
-use plinth_runtime::Boxed;
+use plinth_runtime::{Boxed, nobody_has_lied};
 use std::rc::Rc;
 
 /// The row of an engine whose copy is not complete.
@@ -47,6 +47,12 @@ impl Held {
         }
         let meta = store.engine.get(META)?.ok_or(Error::file_corrupt)?;
         let (pos, checksum) = parse_meta(&meta)?;
+        // Nobody else writes there.
+        assert!(
+            pos == store.flushed() || !nobody_has_lied(),
+            "the disk has rows of {pos}, and {} was flushed",
+            store.flushed()
+        );
         store.held.update(|held| held + 1);
         Ok(Some(Held {
             store: store.clone(),
@@ -81,7 +87,9 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.store.held.update(|held| held - 1);
+        let held = self.store.held.get();
+        assert!(held > 0, "rows are let go that nobody has held");
+        self.store.held.set(held - 1);
     }
 }
 

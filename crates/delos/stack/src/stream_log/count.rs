@@ -188,6 +188,13 @@ impl Counted {
             self.forget_before(pos);
             self.marks.insert(pos, at);
         }
+        assert!(
+            self.floor <= self.next && self.recent.len() as u64 <= self.next - self.floor,
+            "{} entries are in memory, from {} to {}",
+            self.recent.len(),
+            self.floor,
+            self.next
+        );
     }
 
     fn add(&mut self, whole: &Whole) -> LogPos {
@@ -253,6 +260,11 @@ impl Inner {
             }
         }
         let mut counted = self.counted.borrow_mut();
+        assert!(
+            counted.through < version,
+            "everything through {} was counted, and now through {version}",
+            counted.through
+        );
         counted.at = counted.at.max(Position::of_version(version + 1));
         counted.through = version;
         counted.is_sealed = sealed.is_some();

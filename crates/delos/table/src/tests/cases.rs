@@ -129,6 +129,44 @@ fn a_page_ends_after_its_rows_its_bytes_or_what_it_looked_at() {
     });
 }
 
+/// The order leaves out a column that the filter sets equal to a value. Rows with other values of it lie in between,
+/// and a page may end behind one of them.
+#[test]
+fn a_page_that_ends_behind_a_row_of_another_value_goes_on_there() {
+    Alone::run(async |alone| {
+        let things = proto::Table {
+            name: "things".into(),
+            columns: ["kind", "number", "size"]
+                .map(|name| column(name, Kind::Int, false))
+                .into(),
+            key: vec!["number".into(), "kind".into()],
+            indexes: vec![index("by_size", &["size"], false)],
+        };
+        alone
+            .execute(Request::CreateTable(things))
+            .expect("created");
+        let thing = |kind: i64, number: i64| Operation::Insert {
+            table: "things".into(),
+            row: [("kind", kind), ("number", number), ("size", 0)]
+                .map(|(name, value)| (name.into(), value.into()))
+                .into(),
+        };
+        let scanned = limits::ROWS_SCANNED as i64;
+        // The last one that a page looks at has the number of the next one, which is of the kind that is asked for.
+        for begin in (0..scanned).step_by(1000) {
+            let some = (begin..begin + 1000).map(|number| thing(1, number));
+            alone.operate(some.collect()).expect("inserted");
+        }
+        alone
+            .operate(vec![thing(2, scanned - 1)])
+            .expect("inserted");
+        let mut asked = query(compare("kind", Comparison::Equal, 2), &[("size", false)]);
+        asked.table = "things".into();
+        let found = alone.read(asked).await.expect("read");
+        assert_eq!((found.rows.len(), found.pages), (1, 2));
+    });
+}
+
 #[test]
 fn a_continuation_is_for_its_query_only() {
     Alone::run(async |alone| {

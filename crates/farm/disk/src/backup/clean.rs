@@ -88,8 +88,12 @@ impl Store {
             && group.extent_mut(local).sequence == extent.sequence
             && !group.extent_mut(local).is_freed
         {
+            let tail = group.tail.as_ref().map(|tail| tail.local);
             let freed = group.extent_mut(local);
-            assert!(freed.live == 0, "the cleaner has left something behind");
+            assert!(
+                freed.live == 0 && tail != Some(local),
+                "the cleaner has left something behind: {freed:?}, and the tail is {tail:?}"
+            );
             freed.is_freed = true;
             group.changes += 1;
             if planted!(

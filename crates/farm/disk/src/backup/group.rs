@@ -139,6 +139,10 @@ impl Group {
         let (local, blocks) = (tail.local, tail.writer.complete());
         let block = local as u32 * layout.extent_blocks + number;
         let extent = self.extent_mut(local);
+        assert!(
+            !extent.is_freed && extent.live <= extent.versions,
+            "a version goes to {extent:?}"
+        );
         extent.blocks = blocks;
         extent.versions += 1;
         extent.bytes += version.bytes() as u32;
@@ -158,7 +162,10 @@ impl Group {
     /// A version that begins in this block is not the newest any more.
     pub fn forget_live(&mut self, layout: &Layout, block: u32) {
         let extent = self.extent_mut((block / layout.extent_blocks) as usize);
-        assert!(extent.live > 0, "an extent has lost count of what is live");
+        assert!(
+            extent.live > 0,
+            "an extent has lost count of what is live: {extent:?}"
+        );
         extent.live -= 1;
     }
 

@@ -41,6 +41,14 @@ impl Slab {
     }
 
     pub fn set(&mut self, cell: u32, block: u32) {
+        let most = match &self.map {
+            Map::Narrow(_) => u32::from(u8::MAX),
+            Map::Wide(_) => u32::from(u16::MAX),
+        };
+        assert!(
+            block < most,
+            "the map of a slab has no room for block {block}"
+        );
         match &mut self.map {
             Map::Narrow(map) => map[cell as usize] = (block + 1) as u8,
             Map::Wide(map) => map[cell as usize] = (block + 1) as u16,
@@ -91,7 +99,11 @@ impl Versions {
 
     pub fn put(&mut self, pointer: u64, timestamp: u64) {
         if let Some(former) = self.of.insert(pointer, timestamp) {
-            self.by_time.remove(&(former, pointer));
+            let was_there = self.by_time.remove(&(former, pointer));
+            assert!(
+                was_there,
+                "object {pointer:#x} has a version of {former}, and no place in time"
+            );
         }
         self.by_time.insert((timestamp, pointer));
     }
@@ -102,7 +114,12 @@ impl Versions {
             && first < timestamp
         {
             self.by_time.pop_first();
-            self.of.remove(&pointer);
+            let known = self.of.remove(&pointer);
+            assert_eq!(
+                known,
+                Some(first),
+                "the version of object {pointer:#x} that is forgotten is not the newest"
+            );
         }
         if self.of.capacity() > 4 * (self.of.len() + 1024) {
             self.of.shrink_to(2 * self.of.len());
@@ -118,6 +135,11 @@ impl Versions {
     pub fn forget(&mut self, is_forgotten: impl Fn(u64) -> bool) {
         self.of.retain(|pointer, _| !is_forgotten(*pointer));
         self.by_time.retain(|(_, pointer)| !is_forgotten(*pointer));
+        assert_eq!(
+            self.of.len(),
+            self.by_time.len(),
+            "versions by object, and in time"
+        );
     }
 
     pub fn len(&self) -> usize {

@@ -116,6 +116,11 @@ impl State {
         let tail = self.groups.get(&key).map_or(0, Group::complete_bytes);
         let chunks = self.chunks.iter().filter(|chunk| chunk.key == key);
         let chunks: usize = chunks.map(|chunk| chunk.bytes.len()).sum();
+        assert!(
+            tail + chunks <= self.unwritten,
+            "{tail} and {chunks} bytes of {key:?} are forgotten, of {} in all",
+            self.unwritten
+        );
         self.unwritten -= tail + chunks;
         self.chunks.retain(|chunk| chunk.key != key);
         self.touched.remove(&key);
@@ -226,8 +231,12 @@ impl Store {
         match grown.map_err(|e| Error::of(&self.path, &e)) {
             Ok(()) => {
                 let state = &mut *self.state.borrow_mut();
+                let (before, is_new) = (state.places, state.free.insert(place));
+                assert!(
+                    before == place && is_new,
+                    "the image had {before} places, and gets place {place}"
+                );
                 state.places = place + 1;
-                state.free.insert(place);
                 Ok(())
             }
             Err(error) => self.fail(error),
@@ -272,7 +281,11 @@ impl Store {
         if local == group.extents.len() {
             group.extents.push(None);
         }
-        group.extents[local] = Some(extent);
+        let before = group.extents[local].replace(extent);
+        assert!(
+            before.is_none(),
+            "extent {local} of {key:?} is begun again: {before:?}"
+        );
         Ok(())
     }
 
@@ -353,6 +366,12 @@ impl Store {
             let is_it = |chunk: &Chunk| chunk.bytes.as_ptr() == bytes.as_ptr();
             if state.chunks.front().is_some_and(is_it) {
                 state.chunks.pop_front();
+                assert!(
+                    bytes.len() <= state.unwritten,
+                    "{} bytes are written, of {}",
+                    bytes.len(),
+                    state.unwritten
+                );
                 state.unwritten -= bytes.len();
             }
             left -= 1;

@@ -4,7 +4,7 @@
 //! blocks are completed then. Extents that were freed before are not in the manifest that this sync writes; when that
 //! is on disk, nothing will look for their versions any more, and their places are free.
 
-use super::group::Group;
+use super::group::{Extent, Group};
 use super::manifest::{ExtentRecord, GroupRecord, Record};
 use super::store::{State, Store};
 use crate::layout::Key;
@@ -145,8 +145,14 @@ impl Store {
         }
         for &(key, local, place) in &capture.freed {
             let group = state.groups.get_mut(&key).expect("it has extents");
-            group.extents[local] = None;
-            state.free.insert(place);
+            let freed = group.extents[local].take();
+            let is_it = |extent: &Extent| extent.is_freed && extent.place == place;
+            let is_new = state.free.insert(place);
+            // What is written to a free place must not be listed anywhere.
+            assert!(
+                is_new && freed.as_ref().is_some_and(is_it),
+                "place {place} of extent {local} of {key:?} is free, and was {freed:?}"
+            );
         }
         state.groups.retain(|_, group| {
             let is_used = group.extents.iter().any(Option::is_some);

@@ -306,6 +306,11 @@ impl Files {
             _ => Error::of(&path, &e),
         })?;
         if let Some(former) = self.current.take() {
+            assert!(
+                former.segment.first < first,
+                "the file of record {first} follows that of {}",
+                former.segment.first
+            );
             self.full.push_back(Full {
                 first: former.segment.first,
                 end: first,
@@ -370,6 +375,13 @@ impl Files {
     async fn remove_below(&mut self, needed: u64) -> Result<(), (PathBuf, io::Error)> {
         while self.full.front().is_some_and(|full| full.end <= needed) {
             let full = self.full.pop_front().expect("just seen");
+            let next = self.full.front().map(|next| next.first);
+            assert!(
+                next.is_none_or(|next| next == full.end),
+                "records {} to {} are removed, and {next:?} is the first of the next file",
+                full.first,
+                full.end
+            );
             let path = segment_path(&self.prefix, full.first);
             let removed = async {
                 match self.spare {

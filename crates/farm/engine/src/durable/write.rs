@@ -175,7 +175,11 @@ impl Durable {
                     if let Err(error) = self.on_disk(position).await {
                         return error;
                     }
-                    self.time_mark.set(mark);
+                    let before = self.time_mark.replace(mark);
+                    assert!(
+                        before <= mark,
+                        "the mark of time goes back from {before} to {mark}"
+                    );
                 }
             }
             race(self.time_wanted.notified(), sleep(ahead / 4)).await;

@@ -14,7 +14,7 @@ use super::members::Members;
 use super::messages::{Author, Below, Decision, Fate, Id, Record, Redone, Vote};
 use crate::wire::{Number, Write};
 use plinth_farm_fabric::Machine;
-use plinth_runtime::probe;
+use plinth_runtime::{nobody_has_lied, probe};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What all whole replicas of a region know of a transaction.
@@ -67,6 +67,11 @@ impl Gathered {
             let merged = self.merged.entry(record.id).or_default();
             merged.add(replica, record);
         }
+    }
+
+    /// Transactions that somebody knows of.
+    pub fn count(&self) -> usize {
+        self.merged.len()
     }
 
     pub fn has_all(&self, mut whole: impl Iterator<Item = Machine>) -> bool {
@@ -217,8 +222,15 @@ impl Council {
             Some(written_at) if is_committed => Fate::Committed { written_at },
             Some(_) => Fate::WithoutEffect,
             None => {
-                // Who truncates knows that all backups have the timestamp, and they keep it as long.
-                if case.is_proof && case.is_open {
+                // Who truncates knows that all backups have the timestamp, and they keep it as long. It has an effect
+                // somewhere, so it must not be decided that it has none. The votes are of others.
+                let knows_no_time = case.is_proof && case.is_open;
+                assert!(
+                    !knows_no_time || !nobody_has_lied(),
+                    "{id:?} is committed and open in regions {:?}, and nobody knows its time",
+                    case.regions
+                );
+                if knows_no_time {
                     probe!("farm recovery knows no timestamp of what is truncated");
                 }
                 Fate::WithoutEffect

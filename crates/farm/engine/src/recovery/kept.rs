@@ -4,7 +4,7 @@ use super::members::Members;
 use super::messages::{Below, Id, Record, Redone, State};
 use crate::wire::{Number, Write};
 use plinth_farm_fabric::Machine;
-use plinth_runtime::planted;
+use plinth_runtime::{nobody_has_lied, planted};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the engine of a machine holds when it has taken in everything of a configuration. It keeps none of it but
@@ -107,6 +107,12 @@ impl Kept {
                 written_at,
                 writes,
             } = redone;
+            let known = former.get(&id).and_then(|record| record.state.written_at());
+            // The primary says what the master has decided from what all have said.
+            assert!(
+                known.is_none_or(|known| known == written_at) || !nobody_has_lied(),
+                "{id:?} is redone in region {region} at {written_at}, and was known here at {known:?}"
+            );
             let was_logged = former
                 .get(&id)
                 .is_some_and(|r| matches!(r.state, State::Logged { .. }));

@@ -7,6 +7,7 @@ use plinth_core::codec::Codec;
 use plinth_core::testing::Mutator;
 use plinth_farm_fabric::{Fabric, Machine};
 use plinth_farm_memory::{Abort, Pointer};
+use plinth_runtime::sim::control;
 use plinth_runtime::{random, sleep};
 
 /// Messages that make sense to machine 0, in an order that makes none.
@@ -91,6 +92,7 @@ fn others(number: u64, at: Pointer) -> Vec<Message> {
 #[test]
 fn no_message_brings_a_machine_down() {
     on(Shape::default(), async |cluster| {
+        control().expect_lies();
         let at = cluster.object(0, b"value").await;
         let hostile = cluster.engines[1].fabric();
         let mut mutator = Mutator::new(random::u64(), bundles(at));

@@ -3,7 +3,7 @@
 use super::records::{cluster, seat};
 use crate::decide::{is_gone, may_go_on, may_restore, misplaced};
 use crate::manage::misfit;
-use crate::{Cluster, Disk, Left, Record, Restored, Seat};
+use crate::{Cluster, Disk, Left, REGIONS_MAX, Record, Restored, Seat, ZONE_BYTES_MAX};
 use bytes::Bytes;
 use plinth_core::codec::Codec;
 use plinth_core::id::Uid;
@@ -167,7 +167,10 @@ fn a_machine_whose_directory_does_not_fit_the_cluster_is_told_so() {
     });
     let is_refused =
         |record: &Record, seat: &Seat| matches!(misfit(record, seat, 8), Some(Left::Refused(_)));
-    for bad in [&bare, &shell, &damaged] {
+    let mut far = on_disk(5, 1, 6);
+    far.place.zone = "z".repeat(ZONE_BYTES_MAX + 1);
+    let large = on_disk(5, 1, REGIONS_MAX + 1);
+    for bad in [&bare, &shell, &damaged, &far, &large] {
         assert!(is_refused(&record, bad), "{bad:?}");
         assert!(!record.with_waiting(bad.clone()).is_sane(), "{bad:?}");
     }

@@ -96,6 +96,13 @@ impl Cache {
             is_used: false,
         });
         state.bytes += bytes;
+        let (places, kept) = (state.index.len(), state.kept.len());
+        assert!(
+            places == kept && state.bytes <= state.bytes_max,
+            "{kept} nodes are kept, with {places} places and {} bytes of {}",
+            state.bytes,
+            state.bytes_max
+        );
     }
 
     /// Forgets a node that has led astray.
@@ -126,8 +133,15 @@ impl State {
 
     fn remove(&mut self, i: usize) {
         let gone = self.kept.swap_remove(i);
-        self.bytes -= gone.node.footprint_bytes();
-        self.index.remove(&gone.place);
+        let bytes = gone.node.footprint_bytes();
+        assert!(
+            bytes <= self.bytes,
+            "a node of {bytes} bytes goes, of {} in all",
+            self.bytes
+        );
+        self.bytes -= bytes;
+        let place = self.index.remove(&gone.place);
+        assert_eq!(place, Some(i), "the node at {:?}", gone.place);
         if let Some(moved) = self.kept.get(i) {
             self.index.insert(moved.place, i);
         }

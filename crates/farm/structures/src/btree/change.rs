@@ -6,7 +6,7 @@ use crate::error::{Result, damaged};
 use crate::value::{self, Entry, Stored};
 use bytes::Bytes;
 use plinth_farm_memory::{Objects, Pointer};
-use plinth_runtime::{planted, probe};
+use plinth_runtime::{nobody_has_lied, planted, probe};
 
 const TOO_LARGE: &str = "a node holds more than it may";
 
@@ -266,6 +266,13 @@ impl BTree {
             return damaged(at, TOO_LARGE);
         }
         let right = left.split(appended);
+        let is_in = [&left, &right].map(|leaf| leaf.fences.covers(Seek::At(key)));
+        assert!(
+            left.fences.upper.as_ref() == Some(&right.fences.lower) && is_in[0] != is_in[1],
+            "a leaf becomes two: {:?} and {:?}, for key {key:?}",
+            left.fences,
+            right.fences
+        );
         if !left.fits(&self.settings) || !right.fits(&self.settings) {
             return damaged(at, TOO_LARGE);
         }
@@ -282,6 +289,14 @@ impl BTree {
         let mut new = right_at;
         while let Some(step) = way.pop() {
             let mut inner = (*step.node).clone();
+            let (before, behind) = inner.separators.split_at(step.child);
+            // What is in memory may be anything.
+            assert!(
+                before.last().is_none_or(|before| *before < fence)
+                    && behind.first().is_none_or(|behind| fence < *behind)
+                    || !nobody_has_lied(),
+                "fence {fence:?} goes between {before:?} and {behind:?}"
+            );
             inner.separators.insert(step.child, fence);
             inner.children.insert(step.child + 1, new);
             if inner.content_bytes() <= self.settings.inner_room() {

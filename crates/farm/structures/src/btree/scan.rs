@@ -6,6 +6,7 @@ use crate::error::{Result, damaged};
 use crate::value::{self, Entry};
 use bytes::Bytes;
 use plinth_farm_memory::Objects;
+use plinth_runtime::nobody_has_lied;
 use std::ops::Range;
 
 /// Rows of a range in the order of the scan.
@@ -24,6 +25,15 @@ fn places(leaf: &LeafPage, begin: &[u8], end: Option<&[u8]>) -> Option<Range<usi
         None => leaf.len(),
     };
     Some(at(begin)?.min(high)..high)
+}
+
+/// A row is in the range that is left. What is in memory may be anything.
+fn check_in(key: &Bytes, low: &Bytes, high: Option<&Bytes>) {
+    let is_in = low <= key && high.is_none_or(|high| key < high);
+    assert!(
+        is_in || !nobody_has_lied(),
+        "key {key:?} is in the range from {low:?} to {high:?}"
+    );
 }
 
 impl BTree {
@@ -70,6 +80,7 @@ impl BTree {
                 let Some(Entry { key, stored }) = leaf.entry(i) else {
                     return damaged(at, BROKEN_ENTRY);
                 };
+                check_in(&key, &low, high.as_ref());
                 let value = value::load(tx, self.mark, stored).await?;
                 found.rows.push((key, value));
             }
@@ -81,8 +92,16 @@ impl BTree {
             }
             // The scan goes on beyond the leaf's own fence.
             match (reverse, fences.upper) {
-                (false, Some(upper)) => low = upper,
-                (true, _) if !fences.lower.is_empty() => high = Some(fences.lower),
+                (false, Some(upper)) => {
+                    assert!(low < upper, "a scan from {low:?} goes on at {upper:?}");
+                    low = upper;
+                }
+                (true, _) if !fences.lower.is_empty() => {
+                    let below = fences.lower;
+                    let is_less = high.as_ref().is_none_or(|high| below < *high);
+                    assert!(is_less, "a scan back from {high:?} goes on at {below:?}");
+                    high = Some(below);
+                }
                 _ => break,
             }
         }

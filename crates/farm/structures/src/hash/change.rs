@@ -1,13 +1,13 @@
 //! Changes of a table: where a new entry goes, and what comes back when one goes.
 
-use super::bucket::{Bucket, BucketPage, Head};
+use super::bucket::{Bucket, BucketPage, Head, RING};
 use super::table::{BROKEN_ENTRY, Found, HashTable, NOT_A_BUCKET, Place};
 use crate::error::{Error, Result, damaged};
 use crate::page::Kind;
 use crate::value::{self, Entry, Stored};
 use bytes::Bytes;
 use plinth_farm_memory::{Objects, Pointer};
-use plinth_runtime::{planted, probe};
+use plinth_runtime::{nobody_has_lied, planted, probe};
 
 /// How far away an empty slot may be that is moved into the neighbourhood of a key. Each step is a bucket read and
 /// written.
@@ -53,8 +53,46 @@ impl Open {
 
 impl HashTable {
     async fn write<O: Objects>(&self, tx: &O, open: &Open) -> Result<()> {
+        self.check_written(open);
         let bytes = open.bucket.encode(open.kind, self.mark);
         Ok(tx.write(open.at, bytes).await?)
+    }
+
+    /// What is written is found again. What was read may have been anything.
+    fn check_written(&self, open: &Open) {
+        let Open { at, kind, bucket } = open;
+        let (head, entries) = (bucket.head, bucket.entries.len());
+        assert!(
+            *kind != Kind::Overflow || entries > 0,
+            "the block at {at:?} has no entries, and stays in the chain of bucket {}",
+            head.index
+        );
+        if !nobody_has_lied() {
+            return;
+        }
+        assert!(
+            entries <= self.settings.slots,
+            "bucket {} at {at:?} has {entries} entries, and {} slots",
+            head.index,
+            self.settings.slots
+        );
+        let ring = head.index & !(RING as u32 - 1);
+        let before = ring | head.index.wrapping_sub(1) & (RING as u32 - 1);
+        let before = Head {
+            index: before,
+            ..head
+        };
+        let is_found = |entry: &Entry| {
+            let hash = self.hash(&entry.key);
+            head.is_home(hash) || (*kind == Kind::Bucket && before.is_home(hash))
+        };
+        let lost = bucket.entries.iter().find(|entry| !is_found(entry));
+        assert!(
+            lost.is_none(),
+            "nobody looks for {:?} in bucket {} at {at:?}",
+            lost.map(|entry| &entry.key),
+            head.index
+        );
     }
 
     fn is_full(&self, open: &Open) -> bool {
@@ -154,6 +192,12 @@ impl HashTable {
         };
         let mut moved = self.move_room(tx, home.at, next).await?;
         if let Some(next) = moved.first_mut() {
+            assert!(
+                !self.is_full(next),
+                "room was made in bucket {} at {:?}, which is full",
+                next.bucket.head.index,
+                next.at
+            );
             next.bucket.entries.push(entry);
             home.count_guest(1)?;
             for open in moved.iter().chain([&home]) {

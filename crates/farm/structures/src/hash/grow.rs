@@ -109,7 +109,7 @@ impl HashTable {
         bits: u8,
         entries: Vec<Entry>,
     ) -> Result<()> {
-        let slots = self.settings.slots;
+        let (slots, count) = (self.settings.slots, entries.len());
         let mut ring = new_ring(places, first, bits);
         let mut left: Vec<(usize, Entry)> = Vec::new();
         for entry in entries {
@@ -139,6 +139,9 @@ impl HashTable {
                 }),
             }
         }
+        let blocks = ring.iter().chain(chains.iter().flatten());
+        let placed: usize = blocks.map(|block| block.entries.len()).sum();
+        assert_eq!(placed, count, "entries of the ring from bucket {first} on");
         for (i, chain) in chains.into_iter().enumerate() {
             for mut block in chain {
                 let bytes = self.settings.bucket_bytes();

@@ -94,6 +94,8 @@ pub struct LogBackupBelow<E, L> {
     wanted: Cell<LogPos>,
     /// The manifest that this replica wrote last: its session and end.
     told: Cell<(LogPos, LogPos)>,
+    /// The session, and how far its backup was, when this was looked at last: the log may be trimmed up to there.
+    seen: Cell<(LogPos, LogPos)>,
     /// The segment that another replica copies, and the copy of the rows: since when each is known here.
     slow_segment: Slow,
     slow_copy: Slow,
@@ -119,6 +121,7 @@ impl<E: Engine, L: SharedLog + 'static> LogBackupBelow<E, L> {
             place: RefCell::default(),
             wanted: Cell::new(0),
             told: Cell::new((0, 0)),
+            seen: Cell::new((0, 0)),
             slow_segment: Slow::default(),
             slow_copy: Slow::default(),
             waiting: Cell::new((0, now())),
@@ -211,7 +214,15 @@ impl<E: Engine, L: SharedLog + 'static> LogBackupBelow<E, L> {
         let allowed = match self.state() {
             // It may have been switched on by an entry that is not applied here yet.
             Ok(None) => self.store.applied() + 1,
-            Ok(Some(Some(state))) => state.next,
+            Ok(Some(Some(state))) => {
+                let (now, before) = ((state.session, state.next), self.seen.get());
+                assert!(
+                    before <= now,
+                    "the log may be trimmed to {before:?} (session, position), and the backup is at {now:?}"
+                );
+                self.seen.set(now);
+                state.next
+            }
             // Nothing is known to be in the backup.
             Ok(Some(None)) | Err(_) => 0,
         };
