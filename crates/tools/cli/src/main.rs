@@ -45,7 +45,7 @@ const WRONG_USAGE: u8 = 2;
     name = "plinth",
     version,
     long_version = version::long(),
-    about = "An ordered, transactional key-value store that spreads over many machines",
+    about = "An ordered, transactional key-value store that runs on many machines",
     max_term_width = 100,
     after_help = "Start here: `plinth demo`, \
         or `plinth dev --data-dir data` and then `plinth cli -C data/plinth.cluster`."

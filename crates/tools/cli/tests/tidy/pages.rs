@@ -56,9 +56,16 @@ fn pages() -> Vec<Page> {
 
 /// The pages that tell the code's readers where something is.
 fn pages_about_code() -> Vec<Page> {
-    let alone = ["ARCHITECTURE.md", "docs/glossary.md"];
+    let alone = [
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "docs/glossary.md",
+        "docs/pitfalls.md",
+        "docs/simulation.md",
+    ];
+    let folders = ["subsystems", "walks", "decisions"];
     let mut pages: Vec<Page> = alone.into_iter().map(page).collect();
-    pages.extend(["subsystems", "walks"].into_iter().flat_map(pages_in));
+    pages.extend(folders.into_iter().flat_map(pages_in));
     pages
 }
 
