@@ -36,6 +36,7 @@ help:
 	@echo "make keeper-bench     the keeper beside Debian's ZooKeeper, in alternating rounds; bench-results/keeper.html"
 	@echo "make farm-bench       the in-memory engine beside the store, Redis and etcd, in alternating rounds"
 	@echo "make packages    Debian packages of an optimized build, in $(TARGET)/debian"
+	@echo "make book    the pages as a book with a search, in $(TARGET)/book"
 	@echo "make bench   calibrate the machine, measure every workload; figures, plots and scaled tables in bench-results/"
 	@echo "make bench-compare OLD=… NEW=…   two programs in alternating rounds, about twenty minutes: what is slower now?"
 
@@ -73,6 +74,12 @@ packaging-tools: tools
 		ip:iproute2 unshare:util-linux nsenter:util-linux setpriv:util-linux runuser:util-linux
 	@scripts/need-cargo-deb $(TARGET)/cargo-deb
 	@scripts/need-python $(TARGET)/python-packages $(PACKAGING_PACKAGES)
+
+# The pages as a book with a search.
+.PHONY: book
+book: tools
+	@scripts/need-mdbook $(TARGET)/mdbook
+	@scripts/book $(TARGET)/mdbook/bin/mdbook $(TARGET)/book
 
 # The store, its commands and its benchmark: what the demo and the README's tour need, in a third of the time.
 .PHONY: store

@@ -61,7 +61,7 @@ fn program() -> Command {
     let program = Command::new("plinth")
         .version(env!("CARGO_PKG_VERSION"))
         .long_version(version::long())
-        .about("An ordered, transactional key-value store that spreads over many machines")
+        .about("An ordered, transactional key-value store that runs on many machines")
         .max_term_width(100)
         .subcommand_required(true)
         .arg_required_else_help(true)

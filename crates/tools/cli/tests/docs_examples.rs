@@ -18,7 +18,7 @@ fn root() -> PathBuf {
 /// All pages for readers, by their names.
 fn pages() -> BTreeMap<String, String> {
     let mut names = vec!["README.md".to_string(), "CONTRIBUTING.md".to_string()];
-    for folder in ["docs", "docs/subsystems", "docs/decisions"] {
+    for folder in ["docs", "docs/subsystems", "docs/walks", "docs/decisions"] {
         let entries = std::fs::read_dir(root().join(folder)).expect("a folder");
         let files = entries.map(|entry| entry.expect("an entry").file_name());
         let files = files.map(|file| file.into_string().expect("a name"));

@@ -1,10 +1,11 @@
 //! House rules that a machine can check: limits of length, crates that import only from folders below (see
-//! ARCHITECTURE.md), no circles of imports, citations that lead somewhere, pages that say what they are about, roles
-//! that say what they promise.
+//! ARCHITECTURE.md), no circles of imports, citations that lead somewhere, pages that say what they are about and name
+//! files that there are, roles that say what they promise.
 
 mod circles;
 mod folders;
 mod packages;
+mod pages;
 mod roles;
 
 use std::path::{Path, PathBuf};
@@ -184,7 +185,7 @@ fn a_page_begins_with_its_title_and_says_what_it_is_about() {
         docs().join("../ARCHITECTURE.md"),
         docs().join("../CONTRIBUTING.md"),
     ];
-    for folder in ["", "subsystems", "decisions"] {
+    for folder in ["", "subsystems", "walks", "decisions"] {
         let names = names_in(&docs().join(folder)).into_iter();
         let names = names.filter(|name| name.ends_with(".md"));
         pages.extend(names.map(|name| docs().join(folder).join(name)));

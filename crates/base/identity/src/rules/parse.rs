@@ -1,4 +1,4 @@
-//! The text of rules.
+//! Reads rules for certificates from text. An error names the byte where the text is wrong.
 
 use super::{ALTERNATIVE, Condition, Field, Match, Part, RULES_BYTES_MAX, Rule, Wanted};
 use std::fmt;

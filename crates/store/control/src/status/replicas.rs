@@ -38,10 +38,9 @@ impl Replicas {
     /// FoundationDB's name of the state, and what it means.
     pub fn state(&self) -> (&'static str, &'static str) {
         match self {
-            Replicas { least: 0, .. } => (
-                "missing_data",
-                "of some data no process that is there has a copy",
-            ),
+            Replicas { least: 0, .. } => {
+                ("missing_data", "no running process has a copy of some data")
+            }
             replicas if !replicas.is_full() && !replicas.heals() => (
                 "healing",
                 "copies of some data are missing, and none are made: data distribution is off or waits for servers",
