@@ -107,6 +107,7 @@ fn arrange(all: &[Told]) -> String {
 }
 
 /// Compares the story of each seed with the file, or writes it there. The comment at the begin of the file stays.
+#[allow(clippy::disallowed_methods)] // files of the source
 pub fn check(path: &Path, command: &str, seeds: &[u64], told: impl Fn(u64) -> String) {
     let golden = std::fs::read_to_string(path).unwrap_or_default();
     let comment = golden.lines().take_while(|line| line.starts_with('#'));
