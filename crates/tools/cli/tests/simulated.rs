@@ -21,6 +21,11 @@ fn look(scenario: &str, seeds: u64) -> HuntReport {
     let options = HuntOptions {
         jobs: 2,
         budget: Some(Duration::from_secs(240)),
+        limits: Limits {
+            // Runs of the whole length are for hunts, which look at other seeds with each commit.
+            seconds: (!is_nightly()).then_some(15),
+            ..Limits::default()
+        },
         ..HuntOptions::new(1..=seeds, scenario)
     };
     hunt(&options, |_| ())
@@ -29,7 +34,6 @@ fn look(scenario: &str, seeds: u64) -> HuntReport {
 #[test]
 fn every_scenario_keeps_every_promise() {
     for scenario in scenarios() {
-        // Hunts look at other seeds with each commit.
         let runs = match scenario.first_shards {
             0 if is_nightly() => 4,
             _ => 1,
