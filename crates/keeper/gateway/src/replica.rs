@@ -112,10 +112,11 @@ impl Replica {
 
     /// Applies a change; those of a version follow one another before [`Replica::advance`].
     pub fn apply(&self, version: Version, change: &Change, zxid: i64) {
-        // Who has the version was told that nothing is missing in it.
+        // Not below: who has the version was told that nothing is missing. Where several batches share a version, each
+        // comes by itself, and the replica has the version with the first.
         let has = self.version.get();
         assert!(
-            version > has,
+            version >= has,
             "a change of {version} comes to a replica that has {has}"
         );
         if let Change::Quota(path, change) = change {

@@ -105,6 +105,11 @@ impl Pipeline {
     }
 
     fn apply(&self, version: Version, change: &Change, zxid: i64) {
+        let has = self.replica.version();
+        assert!(
+            version > has,
+            "a change of {version} is missing in a replica that has {has}"
+        );
         self.listener.before(&self.replica, change, zxid);
         self.replica.apply(version, change, zxid);
         if *change
