@@ -83,17 +83,17 @@ fn by_flag(words: Vec<OsString>) -> Vec<OsString> {
     owned(command).into_iter().chain(renamed).collect()
 }
 
-/// `plinth keeper --listen …` was a gateway.
+/// `plinth keeper --listen …` was a gateway, and `plinth keeper` one with the usual settings.
 fn wordless(words: Vec<OsString>) -> Vec<OsString> {
     let known = WORDLESS
         .iter()
         .find(|(system, _)| starts_with(&words, &[*system]));
-    let has_flag = words.get(1).is_some_and(|word| {
+    let has_none = words.get(1).is_none_or(|word| {
         let word = word.to_str().unwrap_or_default();
         word.starts_with('-') && !["-h", "--help"].contains(&word)
     });
     match known {
-        Some((system, word)) if has_flag => {
+        Some((system, word)) if has_none => {
             [owned(&[*system, *word]), words[1..].to_vec()].concat()
         }
         _ => words,
@@ -128,6 +128,7 @@ mod tests {
             ("server --listen a", "server --listen a"),
             ("sim run --seed 1", "tools sim run --seed 1"),
             ("keeper --listen a", "keeper server --listen a"),
+            ("keeper", "keeper server"),
             ("keeper --help", "keeper --help"),
             ("keeper import --from a", "keeper import --from a"),
             ("table --exec x", "table cli --exec x"),
