@@ -89,6 +89,9 @@ struct Hunt {
     /// Start no new run after this time: seconds, or a number with s, m or h
     #[arg(long, value_name = "T", value_parser = parse_budget)]
     budget: Option<Duration>,
+    /// Let a run take as long as it likes in wall time, where others have the processor first
+    #[arg(long)]
+    no_wall_limit: bool,
     /// Print the line of every run
     #[arg(long, short)]
     verbose: bool,
@@ -293,6 +296,7 @@ fn run_many(arguments: Hunt) -> Outcome {
     let mut options = HuntOptions::new(arguments.seeds.clone(), &arguments.scenario);
     options.jobs = arguments.jobs.unwrap_or(cores).max(1);
     options.budget = arguments.budget;
+    options.may_take_long = arguments.no_wall_limit;
     options.planted_fault = arguments.planted_fault;
     options.limits = arguments.less.limits(&arguments.scenario)?;
     let seeds = (arguments.seeds.end() - arguments.seeds.start()).saturating_add(1);

@@ -17,6 +17,8 @@ pub struct HuntOptions {
     pub jobs: usize,
     /// No run starts after this wall time.
     pub budget: Option<Duration>,
+    /// No limit of a run in wall time: others have the processor first.
+    pub may_take_long: bool,
     pub scenario: String,
     pub planted_fault: Option<String>,
     pub limits: Limits,
@@ -30,6 +32,7 @@ impl HuntOptions {
             seeds,
             jobs: 1,
             budget: None,
+            may_take_long: false,
             scenario: scenario.to_owned(),
             planted_fault: None,
             limits: Limits::default(),
@@ -42,6 +45,7 @@ impl HuntOptions {
         RunOptions {
             planted_fault: self.planted_fault.clone(),
             limits: self.limits.clone(),
+            may_take_long: self.may_take_long,
             check_determinism: every > 0 && seed.is_multiple_of(every),
             ..RunOptions::new(seed, &self.scenario)
         }
