@@ -65,11 +65,6 @@ pub struct Keys<'a> {
     pub are_needed: bool,
 }
 
-/// Lets in from afar only who has a key of the cluster, if the cluster has keys. Pages on loopback addresses are for
-/// everybody on this machine. `flag` names the address.
-///
-/// # Errors
-/// There are no keys, and they are needed: a line for the user.
 /// The flag that gives the address of a process's pages, as the user has typed it: it had other names once.
 pub fn flag() -> &'static str {
     const NAMES: [&str; 3] = ["--pages", "--metrics", "--admin"];
@@ -80,6 +75,11 @@ pub fn flag() -> &'static str {
     NAMES.iter().find(is_said).unwrap_or(&NAMES[0])
 }
 
+/// Lets in from afar only who has a key of the cluster, if the cluster has keys. Pages on loopback addresses are for
+/// everybody on this machine. `flag` names the address.
+///
+/// # Errors
+/// There are no keys, and they are needed: a line for the user.
 pub fn guarded(flag: &str, address: SocketAddr, router: Router, of: Keys) -> Outcome<Router> {
     if address.ip().is_loopback() {
         return Ok(router);
