@@ -8,8 +8,8 @@ use plinth_client::{Database, DatabaseOption, Transaction};
 use plinth_coordination::{ClusterFile, Coordinators};
 use plinth_core::Result;
 use plinth_core::hash::HashMap;
-use plinth_runtime::Task;
 use plinth_runtime::sync::Notify;
+use plinth_runtime::{Instant, Task};
 use std::cell::RefCell;
 use std::future::Future;
 use std::path::Path;
@@ -127,11 +127,12 @@ pub fn close_database(id: u64) {
     }));
 }
 
-pub fn create_transaction(database: u64, id: u64) {
+/// Makes the transaction that was asked for at `at`.
+pub fn create_transaction(database: u64, id: u64, at: Instant) {
     let database = with(|state| state.databases.get(&database).cloned());
     if let Some(database) = database {
         let entry = Entry {
-            transaction: database.create_transaction(),
+            transaction: database.create_transaction_at(at),
             given: Rc::default(),
         };
         with(|state| drop(state.transactions.insert(id, entry)));

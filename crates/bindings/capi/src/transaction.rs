@@ -37,7 +37,9 @@ impl Transaction {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let (database, home) = (connection.id(), connection.next_loop().clone());
-        loops::post(&home, move || state::create_transaction(database, id));
+        // Its time runs from here, whenever its loop gets to it.
+        let now = plinth_runtime::now();
+        loops::post(&home, move || state::create_transaction(database, id, now));
         Transaction {
             _connection: connection.clone(),
             id,
@@ -155,7 +157,8 @@ pub unsafe extern "C" fn fdb_transaction_reset(transaction: &Transaction) {
     transaction
         .committed_version
         .store(NO_VERSION, Ordering::Release);
-    transaction.post(Local::reset);
+    let now = plinth_runtime::now();
+    transaction.post(move |transaction| transaction.reset_at(now));
 }
 
 #[unsafe(no_mangle)]

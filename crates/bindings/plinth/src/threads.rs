@@ -10,7 +10,7 @@ use plinth_client::{Database as LocalDatabase, Transaction as Local};
 use plinth_core::hash::HashMap;
 use plinth_runtime::real::{self, Arrivals, Remote};
 use plinth_runtime::sync::Notify;
-use plinth_runtime::{Either, Task, race};
+use plinth_runtime::{Either, Instant, Task, race};
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
@@ -110,12 +110,12 @@ pub(crate) fn database(number: u64) -> Option<LocalDatabase> {
     with(|state| state.databases.get(&number).cloned())
 }
 
-/// The transaction of that number; makes it if it `is_new`.
-pub(crate) fn transaction(number: u64, of: u64, is_new: bool) -> Option<Local> {
-    if !is_new {
+/// The transaction of that number; makes it if it is new: asked for at `new_at`.
+pub(crate) fn transaction(number: u64, of: u64, new_at: Option<Instant>) -> Option<Local> {
+    let Some(at) = new_at else {
         return with(|state| state.transactions.get(&number).cloned());
-    }
-    let made = database(of)?.create_transaction();
+    };
+    let made = database(of)?.create_transaction_at(at);
     with(|state| drop(state.transactions.insert(number, made.clone())));
     Some(made)
 }

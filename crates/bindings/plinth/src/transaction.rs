@@ -12,6 +12,7 @@ use crate::threads::{self, Home, Thread};
 use bytes::Bytes;
 use plinth_client::Transaction as Local;
 use plinth_core::{Error, Key, MutationKind, Value};
+use plinth_runtime::Instant;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -86,8 +87,8 @@ struct Buffer {
     bytes: Vec<u8>,
     /// Results of the gets among them.
     gets: Option<(Filler<Option<Value>>, Group<Option<Value>>)>,
-    /// The thread knows the transaction.
-    is_known: bool,
+    /// When the transaction was made; nothing once the thread knows it.
+    new_at: Option<Instant>,
     attempt: Attempt,
 }
 
@@ -131,7 +132,7 @@ enum Operation {
 struct Batch {
     transaction: u64,
     database: u64,
-    is_new: bool,
+    new_at: Option<Instant>,
     operations: Vec<Operation>,
     bytes: Vec<u8>,
     gets: Option<Arc<Filler<Option<Value>>>>,
@@ -141,7 +142,7 @@ impl Batch {
     /// Does everything, in order. Runs on the transaction's thread.
     fn run(self) {
         threads::forget_those_that_are_over();
-        let Some(transaction) = threads::transaction(self.transaction, self.database, self.is_new)
+        let Some(transaction) = threads::transaction(self.transaction, self.database, self.new_at)
         else {
             return; // the database is closed; the promises answer when they are dropped
         };
@@ -217,7 +218,7 @@ impl Inner {
         let batch = Batch {
             transaction: self.number,
             database: self.home.number,
-            is_new: !std::mem::replace(&mut buffer.is_known, true),
+            new_at: buffer.new_at.take(),
             operations: std::mem::take(&mut buffer.operations),
             bytes: std::mem::take(&mut buffer.bytes),
             gets: buffer.gets.take().map(|(filler, _)| filler.send()),
@@ -259,7 +260,7 @@ impl Buffer {
             operations: Vec::new(),
             bytes: Vec::new(),
             gets: None,
-            is_known: false,
+            new_at: Some(plinth_runtime::now()),
             attempt: Attempt::of(attempt),
         }
     }
@@ -428,7 +429,8 @@ impl Transaction {
 
     /// Makes the transaction as new, its options included.
     pub fn reset(&self) {
-        self.act(Local::reset);
+        let now = plinth_runtime::now();
+        self.act(move |transaction| transaction.reset_at(now));
         self.begin_attempt();
     }
 

@@ -69,7 +69,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: Options, created_at: Instant) -> Self {
         State {
             attempt: Attempt::new(options.size_bytes_max),
             options,
@@ -84,7 +84,7 @@ impl State {
             special_error: None,
             appends: 0,
             places: 1,
-            created_at: plinth_runtime::now(),
+            created_at,
             retries: 0,
             backoff: Backoff::default(),
             timer: None,

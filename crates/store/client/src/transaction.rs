@@ -22,7 +22,7 @@ use crate::state::State;
 use plinth_core::{Error, Result, Version, version};
 use plinth_protocol::token::Token;
 use plinth_protocol::transaction::TRANSACTION_PLACES_MAX;
-use plinth_runtime::{Duration, sleep};
+use plinth_runtime::{Duration, Instant, sleep};
 use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
@@ -58,9 +58,9 @@ impl Drop for Inner {
 }
 
 impl Transaction {
-    pub(crate) fn new(database: Database) -> Self {
+    pub(crate) fn new(database: Database, created_at: Instant) -> Self {
         let options = database.transaction_defaults();
-        let state = RefCell::new(State::new(options));
+        let state = RefCell::new(State::new(options, created_at));
         let transaction = Transaction {
             inner: Rc::new(Inner {
                 database,
@@ -127,10 +127,15 @@ impl Transaction {
     /// Resets everything to the state of a new transaction: options, retries and the time that counts for the timeout
     /// included.
     pub fn reset(&self) {
+        self.reset_at(plinth_runtime::now());
+    }
+
+    /// The same, for whoever was asked for it at `at`, on another thread perhaps.
+    pub fn reset_at(&self, at: Instant) {
         let options = self.inner.database.transaction_defaults();
         let mut state = self.inner.state.borrow_mut();
         let old = state.start_attempt(options);
-        state.created_at = plinth_runtime::now();
+        state.created_at = at;
         state.retries = 0;
         state.backoff = Backoff::default();
         drop(state);
@@ -149,13 +154,17 @@ impl Transaction {
         old.fail(Error::transaction_cancelled);
     }
 
-    /// The timeout counts from the creation, over all attempts.
+    /// The timeout counts from the creation, over all attempts. It may have passed already: calls of other threads
+    /// come here late while this thread waits for a processor.
     fn set_timer(&self) {
         let mut state = self.inner.state.borrow_mut();
         let old = state.timer.take();
         if state.options.timeout_ms > 0 {
             let deadline =
                 state.created_at + Duration::from_millis(u64::from(state.options.timeout_ms));
+            if deadline <= plinth_runtime::now() {
+                state.attempt.fail(Error::transaction_timed_out);
+            }
             let inner = Rc::downgrade(&self.inner);
             state.timer = Some(plinth_runtime::spawn("transaction_timeout", async move {
                 plinth_runtime::sleep_until(deadline).await;
@@ -220,7 +229,12 @@ impl Transaction {
 /// Transactions of a database.
 impl Database {
     pub fn create_transaction(&self) -> Transaction {
-        Transaction::new(self.clone())
+        self.create_transaction_at(plinth_runtime::now())
+    }
+
+    /// A transaction that was asked for at `at`, on another thread perhaps: its timeout counts from then.
+    pub fn create_transaction_at(&self, at: Instant) -> Transaction {
+        Transaction::new(self.clone(), at)
     }
 
     /// Runs `body` in a transaction and commits it, again and again until it has committed, or until another attempt

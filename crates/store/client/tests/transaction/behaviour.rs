@@ -466,6 +466,26 @@ fn everything_fails_when_the_time_is_up_and_a_retry_does_not_help() {
 }
 
 #[test]
+fn time_that_passed_before_the_loop_heard_of_the_transaction_counts() {
+    block_on(async {
+        let asked_for = now();
+        sleep(Duration::from_millis(30)).await;
+        let transaction = abc().database().create_transaction_at(asked_for);
+        transaction
+            .set_option(TransactionOption::Timeout(20))
+            .expect("valid");
+        let late = transaction.get("a", false).await;
+        assert_eq!(late, Err(Error::transaction_timed_out));
+        let asked_for = now();
+        transaction.reset_at(asked_for);
+        transaction
+            .set_option(TransactionOption::Timeout(60_000))
+            .expect("valid");
+        assert!(transaction.get("a", false).await.is_ok());
+    });
+}
+
+#[test]
 fn the_time_runs_on_through_retries() {
     block_on(async {
         let transaction = abc().database().create_transaction();
