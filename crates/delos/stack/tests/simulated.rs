@@ -54,12 +54,12 @@ fn replicas_on_streams_of_the_store_keep_every_promise() {
 
 #[test]
 fn an_engine_that_acts_before_it_is_enabled_is_found() {
-    is_found("delos", "delos_acts_before_enabled", 9);
+    is_found("delos", "delos_acts_before_enabled", 18);
 }
 
 #[test]
 fn a_lease_that_is_used_after_its_end_is_found() {
-    is_found("delos", "delos_lease_stale", 7);
+    is_found("delos", "delos_lease_stale", 8);
 }
 
 #[test]
