@@ -245,9 +245,9 @@ impl Drop for Inner {
         let stops = |operation: &Operation| matches!(operation, Operation::Stop(_));
         buffer.operations.retain(stops);
         buffer.bytes.clear();
-        if buffer.is_known && buffer.operations.is_empty() {
+        if buffer.new_at.is_none() && buffer.operations.is_empty() {
             self.thread.forget_soon(self.number);
-        } else if buffer.is_known {
+        } else if buffer.new_at.is_none() {
             buffer.operations.push(Operation::Forget);
             self.send(&mut buffer);
         }
