@@ -89,10 +89,6 @@ impl Workload for Counting {
         "counter"
     }
 
-    fn setup(&self, _: Database) -> Boxed<'_, ()> {
-        Box::pin(async {})
-    }
-
     fn work(&self, _: Database, _: u64, day: Day) -> Boxed<'_, ()> {
         Box::pin(async move {
             while !day.is_over() {

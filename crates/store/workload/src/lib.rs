@@ -30,7 +30,10 @@ pub type Verdict = std::result::Result<(), String>;
 /// Clients and their oracle. Several tasks run `work` at the same time, each with its number.
 pub trait Workload {
     fn name(&self) -> &'static str;
-    fn setup(&self, database: Database) -> Boxed<'_, ()>;
+    /// Writes what the clients need before the first of them begins.
+    fn setup(&self, _database: Database) -> Boxed<'_, ()> {
+        Box::pin(async {})
+    }
     /// Works until the end of the day.
     fn work(&self, database: Database, client: u64, day: Day) -> Boxed<'_, ()>;
     fn check(&self, database: Database) -> Boxed<'_, Verdict>;

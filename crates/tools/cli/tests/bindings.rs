@@ -5,7 +5,8 @@
 
 use crate::common::Directory;
 use crate::common::client_programs::{
-    build_c, build_go, build_java, command, installed, run, run_tour, source,
+    build_c, build_go, build_java, build_rust, command, installed, run, run_tour, rust_builds,
+    source,
 };
 
 fn python(environment: &str, api_version: u32) {
@@ -58,16 +59,13 @@ fn the_java_binding_old_and_new_tours_the_api_while_a_server_is_killed() {
 
 #[test]
 fn the_rust_crate_tours_the_api_while_a_server_is_killed() {
-    // A directory beside the builds, so that the crate is built only once.
-    let builds = installed("bindings").join("rust-build");
-    let mut cargo = command("cargo");
+    let mut cargo = build_rust(command("cargo"));
     cargo
         .args(["build", "--quiet", "--locked", "--manifest-path"])
-        .arg(source("rust/Cargo.toml"))
-        .env("CARGO_TARGET_DIR", &builds);
+        .arg(source("rust/Cargo.toml"));
     run(&mut cargo);
     for api_version in [630, 730] {
-        let tour = command(builds.join("debug/tour"));
+        let tour = command(rust_builds().join("debug/tour"));
         run_tour(&format!("rust-{api_version}"), tour, api_version);
     }
 }

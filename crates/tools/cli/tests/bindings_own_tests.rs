@@ -1,7 +1,9 @@
 //! The tests that ship in the packages of FoundationDB's bindings, unmodified, and the application of its tutorial,
 //! on this project's `libfdb_c.so`.
 
-use crate::common::client_programs::{build_go, build_java, command, installed, run, source};
+use crate::common::client_programs::{
+    build_go, build_java, build_rust, command, installed, run, source,
+};
 use crate::common::{Cluster, Directory};
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::Command;
@@ -56,10 +58,9 @@ const RUST_FEATURES: &str = "embedded-fdb-include,fdb-7_3";
 impl Place {
     /// A cargo command on the crate's own sources.
     fn cargo(&self, action: &str) -> Command {
-        let mut cargo = self.command("cargo");
+        let mut cargo = build_rust(self.command("cargo"));
         cargo
             .args([action, "--quiet", "--locked", "--features", RUST_FEATURES])
-            .env("CARGO_TARGET_DIR", installed("bindings").join("rust-build"))
             .current_dir(installed("bindings/rust"));
         cargo
     }

@@ -68,10 +68,6 @@ impl Workload for Atomic {
         "atomic"
     }
 
-    fn setup(&self, _: Database) -> Boxed<'_, ()> {
-        Box::pin(async {})
-    }
-
     fn work(&self, database: Database, _: u64, day: Day) -> Boxed<'_, ()> {
         Box::pin(async move {
             while !day.is_over() {

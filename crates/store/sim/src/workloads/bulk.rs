@@ -120,10 +120,6 @@ impl Workload for Bulk {
         "bulk"
     }
 
-    fn setup(&self, _: Database) -> Boxed<'_, ()> {
-        Box::pin(async {})
-    }
-
     fn work(&self, database: Database, client: u64, day: Day) -> Boxed<'_, ()> {
         Box::pin(async move {
             let mut round = 0;

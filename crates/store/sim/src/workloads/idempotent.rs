@@ -58,10 +58,6 @@ impl Workload for Idempotent {
         "idempotent"
     }
 
-    fn setup(&self, _: Database) -> Boxed<'_, ()> {
-        Box::pin(async {})
-    }
-
     fn work(&self, database: Database, _: u64, day: Day) -> Boxed<'_, ()> {
         Box::pin(async move {
             while !day.is_over() {

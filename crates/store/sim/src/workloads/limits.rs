@@ -72,10 +72,6 @@ impl Workload for Limits {
         "limits"
     }
 
-    fn setup(&self, _: Database) -> Boxed<'_, ()> {
-        Box::pin(async {})
-    }
-
     fn clients(&self) -> u64 {
         CLIENTS
     }

@@ -305,10 +305,6 @@ impl Workload for ReadYourWrites {
         "read_your_writes"
     }
 
-    fn setup(&self, _: Database) -> Boxed<'_, ()> {
-        Box::pin(async {})
-    }
-
     fn work(&self, database: Database, client: u64, day: Day) -> Boxed<'_, ()> {
         Box::pin(async move {
             while !day.is_over() {

@@ -139,6 +139,21 @@ pub fn build_go(directory: &Directory, from: &str) -> PathBuf {
     program
 }
 
+/// Where all programs in Rust are built, so that the crate is built only once.
+pub fn rust_builds() -> PathBuf {
+    installed("bindings").join("rust-build")
+}
+
+/// Makes this command of cargo build there, and nothing that only a debugger needs.
+pub fn build_rust(mut cargo: Command) -> Command {
+    cargo.env("CARGO_TARGET_DIR", rust_builds());
+    for setting in ["DEV_DEBUG", "TEST_DEBUG", "DEV_BUILD_OVERRIDE_DEBUG"] {
+        cargo.env(format!("CARGO_PROFILE_{setting}"), "0");
+    }
+    cargo.env("CARGO_INCREMENTAL", "0");
+    cargo
+}
+
 /// Compiles a Java program; returns the command that runs it.
 pub fn build_java(directory: &Directory, version: &str, class: &str) -> Command {
     let jar = installed(&format!("bindings/java/fdb-java-{version}.jar"));

@@ -108,6 +108,8 @@ class Comparison:
                 if self.arguments.trace:
                     print(json.dumps(step), flush=True)
                 try:
+                    for side in sides:
+                        side.keep_alive()
                     found = self.take(step, sides, same)
                 except Gone as gone:
                     return Difference(index, step, GONE, [["gone"] if side.address == str(gone) else [] for side in sides])

@@ -37,6 +37,8 @@ STIRRING = WRITES | {"close", "expire", "pipeline", "raw", "check", "disconnect"
 CLOSING = (-115, -6)
 BARRIER_XID = 1 << 30
 GRACE_MS = 5000
+# Below half of the shortest time-out that servers grant.
+SILENCE_SECONDS = 1
 
 
 class Gone(Exception):
@@ -52,6 +54,8 @@ class Session:
         self.password = b"\0" * 16
         self.zxid = 0
         self.xid = 0
+        self.spoke = time.monotonic()
+        self.early = []
 
 
 class Side:
@@ -133,6 +137,7 @@ class Side:
             code, body = wire.OPERATIONS[operation], self.body(step, session)
         body = body[:len(body) - step.get("cut", 0)] + bytes.fromhex(step.get("more", ""))
         session.wire.send(wire.integer(xid) + wire.integer(code) + body)
+        session.spoke = time.monotonic()
         # A ping is answered with the number of pings, whatever it had.
         return wire.XIDS["ping"] if operation == "ping" else xid
 
@@ -220,8 +225,8 @@ class Side:
         """Takes a step. A generator that stops in the middle, after it sent the request."""
         number = step["s"]
         operation = step["op"]
-        found = []
         session = self.sessions.get(number)
+        found = self.heard_early(session) if session else []
         if operation == "disconnect":
             yield
             if session and session.wire:
@@ -334,6 +339,7 @@ class Side:
         asked = []
         for number, session in sorted(self.sessions.items()):
             if number not in (but, -1) and session.wire:
+                session.spoke = time.monotonic()
                 session.wire.send(wire.integer(BARRIER_XID) + wire.integer(9) + wire.string("/"))
                 session.wire.send(wire.integer(BARRIER_XID + 1) + wire.integer(3) + wire.string(self.base) + b"\0")
                 asked.append((number, session))
@@ -343,8 +349,20 @@ class Side:
             found = self.receive(session, {"op": "sync"}, BARRIER_XID)
             if session.wire:
                 found += self.receive(session, {"op": "sync"}, BARRIER_XID + 1)
-            heard[number] = [what for what in found if what[0] != "reply"]
+            heard[number] = self.heard_early(session) + [what for what in found if what[0] != "reply"]
         return heard
+
+    def keep_alive(self):
+        """No session ends of a machine that takes seconds for a few steps: those that were silent say that they live."""
+        for _, session in sorted(self.sessions.items()):
+            if session.wire and time.monotonic() - session.spoke > SILENCE_SECONDS:
+                xid = self.send({"op": "ping"}, session)
+                said = self.receive(session, {"op": "ping"}, xid)
+                session.early += [what for what in said if what[0] != "reply"]
+
+    def heard_early(self, session):
+        early, session.early = session.early, []
+        return early
 
     def hear_late(self, number, patience):
         """Events that come later than they should."""
