@@ -72,6 +72,8 @@ knob! {
     pub REAP_MS: u64 = "keeper_reap_ms", 10_000, sim 1000, 10_000, legal 100, 3_600_000;
     /// Rows that are counted for a new quota with one transaction.
     pub QUOTA_PIECE_ROWS: usize = "keeper_quota_piece_rows", 5000, sim 1, 5000, legal 1, 100_000;
+    /// Changes that are remembered, so that a read of an older version can tell whether it is still right.
+    pub REMEMBERED_CHANGES: usize = "keeper_remembered_changes", 20_000, sim 1, 20, legal 1, 1_000_000;
     /// A gateway that has seen no change of another one for so long counts on being alone.
     pub ALONE_AFTER_MS: u64 = "keeper_alone_after_ms", 1000, sim 1, 5000;
 }

@@ -8,7 +8,6 @@
 //! all clients of a gateway see the same history, no client's reads ever go back, and no client sees a change before
 //! the event that announces it.
 
-use crate::END_NODES_MAX;
 use crate::cache::Cache;
 use crate::paths;
 use crate::sessions::SessionRow;
@@ -21,6 +20,7 @@ use crate::tree::rows::Rows;
 use crate::tree::totals::Totals;
 use crate::wire::Text;
 use crate::zxid::Zxids;
+use crate::{END_NODES_MAX, REMEMBERED_CHANGES};
 use bytes::{Bytes, BytesMut};
 use plinth_core::key::KeyRange;
 use plinth_core::{Error, Result, Version};
@@ -29,8 +29,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
-/// Changes that are remembered, so that a read of an older version can tell whether it is still right.
-const RECENT_MAX: usize = 20_000;
 /// Most bytes of names of a list of children. An answer with more would be refused by every client.
 pub const NAMES_BYTES_MAX: usize = 64 << 20;
 /// A list with at most so many rows fills the cache with the children themselves.
@@ -151,7 +149,7 @@ impl Replica {
             "{version} is remembered behind {last:?}"
         );
         recent.push_back((version, path.clone()));
-        if recent.len() > RECENT_MAX {
+        if recent.len() > REMEMBERED_CHANGES.get() {
             let (version, _) = recent.pop_front().expect("not empty");
             self.forgotten.set(version);
         }
@@ -168,8 +166,11 @@ impl Replica {
 
     /// True if no change since `version` may have touched what `touches` says.
     fn is_unchanged(&self, version: Version, touches: impl Fn(&str) -> bool) -> bool {
+        // A change behind `version` is no longer remembered. It may be one that was applied, and that the replica's own
+        // version does not have yet: that comes at the end of all that it catches up on.
         if version < self.forgotten.get() {
-            return self.version.get() == version;
+            probe!("keeper_changes_forgotten");
+            return false;
         }
         let recent = self.recent.borrow();
         let since = recent.iter().rev().take_while(|(at, _)| *at > version);
@@ -428,6 +429,8 @@ mod tests {
     use super::*;
     use crate::store::Boxed;
     use plinth_runtime::real::block_on;
+    use plinth_runtime::{Either, race, yield_now};
+    use std::pin::pin;
 
     /// The same rows at every version: a node and its data.
     struct Kept {
@@ -447,8 +450,35 @@ mod tests {
                 false => (range.begin.to_vec(), self.data.clone()),
             };
             let rows = vec![(row.0.into(), row.1.into())];
-            Box::pin(async { Ok(Page { rows, more: false }) })
+            Box::pin(async {
+                yield_now().await;
+                Ok(Page { rows, more: false })
+            })
         }
+    }
+
+    #[test]
+    fn what_was_read_before_more_changes_than_are_remembered_is_not_believed() {
+        block_on(async {
+            let store = Kept {
+                node: Node::new(1, Data::None).to_row().0,
+                data: vec![],
+            };
+            let (rows, zxids) = (Rows::new("t"), Zxids { base: 0 });
+            let replica = Rc::new(Replica::new(Rc::new(store), rows, zxids, 10, 1 << 20));
+            let mut loading = pin!(replica.load("/a"));
+            let begun = race(&mut loading, async {}).await;
+            assert!(matches!(begun, Either::Right(())), "it waits for the store");
+            // The replica catches up, and has not reached the version of the last change.
+            let changed = Node::new(2, Data::None);
+            replica.apply(11, &Change::DataSet("/a".into(), changed), 11 << 14);
+            let other = Change::Deleted("/b".into());
+            for version in 12..12 + REMEMBERED_CHANGES.get() as i64 {
+                replica.apply(version, &other, version << 14);
+            }
+            assert_eq!(loading.await, Ok(false));
+            assert!(matches!(replica.node_if_known("/a"), Known::Unknown));
+        });
     }
 
     #[test]

@@ -435,9 +435,6 @@ fn create(plan: &mut Plan<'_>, caller: &Caller, request: &Request) -> Result<Sha
         bytes: data.len() as i64,
     };
     plan.check_quota(&path, more)?;
-    if let Lifetime::Ephemeral(session) = lifetime {
-        plan.write(Lock::Ephemerals, session as u64);
-    }
     let (zxid, now) = (plan.zxid(), plan.now_ms);
     let node = Node {
         czxid: zxid,
@@ -602,8 +599,6 @@ fn internal(plan: &mut Plan<'_>, operation: &Operation, gateway: u64) -> Result<
 }
 
 fn take_session(plan: &mut Plan<'_>, session: i64, gateway: u64, change: SessionChange) {
-    plan.read(Lock::Session, session as u64);
-    plan.write(Lock::Session, session as u64);
     plan.sessions.insert(session, change);
     plan.note(Change::SessionTaken { session, gateway });
 }
@@ -639,7 +634,6 @@ fn close_session(
     if row != owner {
         return Err(Code::SESSION_MOVED);
     }
-    plan.write(Lock::Session, session as u64);
     // Operations before this one in the transaction may have created some, and deleted others.
     let mut all: std::collections::BTreeSet<Text> = found.ephemerals.iter().cloned().collect();
     all.extend(plan.touched.iter().map(|(path, _)| path.clone()));
@@ -676,7 +670,10 @@ fn close_session(
 /// Deletes a container that is empty, or a node whose time is over.
 fn reap(plan: &mut Plan<'_>, path: &Text) -> Result<(), Code> {
     let node = plan.node(path).ok_or(Code::NO_NODE)?;
-    plan.read(Lock::Data, Rows::path_hash(path)); // a change of the data begins a time to live anew
+    // A change of the data begins a time to live anew, and whether it has children decides, too.
+    for lock in [Lock::Data, Lock::Children] {
+        plan.read(lock, Rows::path_hash(path));
+    }
     if !node.may_be_reaped(plan.now_ms) {
         return Err(Code::BAD_VERSION);
     }

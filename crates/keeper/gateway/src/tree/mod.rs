@@ -8,6 +8,8 @@ pub mod plan;
 pub mod quota;
 pub mod rows;
 #[cfg(test)]
+mod serial;
+#[cfg(test)]
 mod tests;
 pub mod totals;
 pub mod touched;

@@ -63,6 +63,7 @@ pub enum SessionChange {
 pub struct Plan<'v> {
     view: &'v dyn View,
     pub touched: TouchedNodes,
+    /// Whoever puts one here relies on the session as it was, and locks it.
     pub sessions: BTreeMap<i64, SessionChange>,
     /// Rows of gateways that are written, or cleared.
     pub gateways: Vec<(u64, Option<Vec<u8>>)>,
@@ -183,6 +184,7 @@ impl<'v> Plan<'v> {
             is_replaced: after.is_none(),
             before,
             after,
+            hash: Rows::path_hash(path),
         };
         self.touched.insert(path.into(), touched);
     }
@@ -199,7 +201,6 @@ impl<'v> Plan<'v> {
         parent_node.counts.created = parent_node.counts.created.wrapping_add(1);
         parent_node.counts.present = parent_node.counts.present.wrapping_add(1);
         self.change_children(parent, parent_node);
-        self.write(Lock::Existence, Rows::path_hash(path));
         self.data_bytes += node.data.len();
         self.put(path, Some(node.clone()));
         self.changes
@@ -218,20 +219,17 @@ impl<'v> Plan<'v> {
         );
         parent_node.counts.present = parent_node.counts.present.wrapping_sub(1);
         self.change_children(parent, parent_node);
-        self.write(Lock::Existence, Rows::path_hash(path));
         self.put(path, None);
         self.changes
             .push((self.piece, Change::Deleted(path.clone())));
     }
 
     fn change_children(&mut self, parent: &str, node: Node) {
-        self.write(Lock::Children, Rows::path_hash(parent));
         let pzxid = self.zxid();
         self.put(parent, Some(Node { pzxid, ..node }));
     }
 
     pub fn set_data(&mut self, path: &Text, node: Node) {
-        self.write(Lock::Data, Rows::path_hash(path));
         self.data_bytes += node.data.len();
         self.put(path, Some(node.clone()));
         self.changes
@@ -243,7 +241,6 @@ impl<'v> Plan<'v> {
             // The row is written anew, with its data.
             self.missing.push(path.clone());
         }
-        self.write(Lock::Existence, Rows::path_hash(path));
         self.put(path, Some(node.clone()));
         self.changes
             .push((self.piece, Change::AclSet(path.clone(), node)));
@@ -308,8 +305,9 @@ impl<'v> Plan<'v> {
             .for_each(|(_, change)| change.settle(zxid_of));
     }
 
-    /// All operations are executed: what they have done to quotas is known.
+    /// All operations are executed: what they have done to quotas is known, and what they have locked.
     pub fn end(&mut self) {
+        self.lock_what_changes();
         let touched = self.touched.iter();
         let touched = touched.map(|(path, t)| (path, t.before.as_deref(), t.after.as_ref()));
         self.quota_changes = self.quotas.changes(touched);
@@ -319,6 +317,42 @@ impl<'v> Plan<'v> {
                 _ => self.write(Lock::Quotas, 0),
             }
             self.note(Change::Quota(path, change));
+        }
+    }
+
+    /// The locks of all rows that will be written. A node's row is made of the node as the plan knows it: it relies on
+    /// all that the row holds, even if the operation has changed something else, or would do so whatever it found.
+    fn lock_what_changes(&mut self) {
+        for (_, touched) in self.touched.iter() {
+            let (rewritten, hash) = (touched.rewritten(), touched.hash);
+            let mut read = |lock| self.reads.add((lock, hash));
+            if rewritten.existence || rewritten.row {
+                read(Lock::Existence);
+            }
+            if rewritten.row && touched.before.is_some() {
+                // Whether the data lie in rows of their own, and how long they are, too.
+                read(Lock::Data);
+            }
+            if rewritten.existence && touched.before.is_some() {
+                read(Lock::Children);
+            }
+            let mut write = |lock, of| self.writes.add((lock, of));
+            if rewritten.existence || rewritten.acl {
+                write(Lock::Existence, hash);
+            }
+            if rewritten.data && !rewritten.existence {
+                write(Lock::Data, hash);
+            }
+            if rewritten.children {
+                write(Lock::Children, hash);
+            }
+            if let Some(session) = touched.new_ephemeral_of() {
+                write(Lock::Ephemerals, session as u64);
+            }
+        }
+        for session in self.sessions.keys() {
+            self.reads.add((Lock::Session, *session as u64));
+            self.writes.add((Lock::Session, *session as u64));
         }
     }
 }

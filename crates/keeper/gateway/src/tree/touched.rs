@@ -1,6 +1,6 @@
 //! The nodes that a plan changes.
 
-use super::node::Node;
+use super::node::{Counts, Lifetime, Node};
 use crate::wire::Text;
 use foldhash::fast::FixedState;
 use std::rc::Rc;
@@ -12,6 +12,72 @@ pub struct Touched {
     pub after: Option<Node>,
     /// It was deleted by the plan at some time: what there is now is another node.
     pub is_replaced: bool,
+    /// Of its path, for its locks.
+    pub hash: u64,
+}
+
+/// Which rows of a node change. What is written and what is locked both follow from it, so that no operation can write a
+/// row without its locks.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Rewritten {
+    /// There is a node now and was none, or the other way round, or it is another node.
+    pub existence: bool,
+    /// The node's own row, which holds its access list, its version and short data, is set or cleared.
+    pub row: bool,
+    /// The data.
+    pub data: bool,
+    /// The access list.
+    pub acl: bool,
+    /// The list of children.
+    pub children: bool,
+}
+
+impl Touched {
+    /// The node whose rows stay where they are, unless they differ.
+    pub fn kept(&self) -> Option<&Node> {
+        let before = self.before.as_deref();
+        before.filter(|_| !self.is_replaced && self.after.is_some())
+    }
+
+    pub fn rewritten(&self) -> Rewritten {
+        let (Some(before), Some(after)) = (self.kept(), &self.after) else {
+            let existence = self.before.is_some() || self.after.is_some();
+            return Rewritten {
+                existence,
+                row: existence,
+                data: existence,
+                acl: existence,
+                children: self.after.as_ref().is_some_and(has_had_children),
+            };
+        };
+        let (data, acl) = (
+            before.mzxid != after.mzxid,
+            before.aversion != after.aversion,
+        );
+        Rewritten {
+            existence: false,
+            row: data || acl,
+            data,
+            acl,
+            children: (before.counts, before.pzxid) != (after.counts, after.pzxid),
+        }
+    }
+
+    /// The session among whose ephemeral nodes it is new.
+    pub fn new_ephemeral_of(&self) -> Option<i64> {
+        let session = |node: &Node| match node.lifetime {
+            Lifetime::Ephemeral(session) => Some(session),
+            _ => None,
+        };
+        let before = self.before.as_deref().and_then(session);
+        let after = self.after.as_ref().and_then(session);
+        after.filter(|_| before != after)
+    }
+}
+
+/// It may have none now.
+pub fn has_had_children(node: &Node) -> bool {
+    node.counts != Counts::default() || node.pzxid != node.czxid
 }
 
 #[expect(
@@ -86,6 +152,7 @@ mod tests {
             before: None,
             after: None,
             is_replaced,
+            hash: 0,
         }
     }
 

@@ -1,11 +1,11 @@
 //! What a plan makes of the tree's rows.
 
-use super::node::{Counts, Data, Lifetime, Node, pzxid_row};
+use super::node::{Data, Lifetime, Node, pzxid_row};
 use super::plan::{Plan, SessionChange};
 use super::quota::QuotaChange;
 use super::rows::{PIECE_BYTES, Rows};
 use super::totals::Totals;
-use super::touched::Touched;
+use super::touched::{Touched, has_had_children};
 use crate::sessions;
 use plinth_core::Result;
 use plinth_core::key::KeyRange;
@@ -72,15 +72,12 @@ impl<S: Sink> Writing<'_, S> {
         let after = touched.after.as_ref();
         self.write_index(path, before, after)?;
         let is_long = |node: Option<&Node>| node.is_some_and(|node| node.data.is_long());
-        let has_new_data = match (before, after) {
-            (Some(before), Some(after)) => touched.is_replaced || before.mzxid != after.mzxid,
-            _ => true,
-        };
-        if is_long(before) && has_new_data {
+        let rewritten = touched.rewritten();
+        if is_long(before) && rewritten.data {
             let data = self.rows.data(path);
             self.sink.clear_range(data)?;
         }
-        let kept = before.filter(|_| !touched.is_replaced && after.is_some());
+        let kept = touched.kept();
         if let Some(before) = before
             && kept.is_none()
         {
@@ -89,10 +86,10 @@ impl<S: Sink> Writing<'_, S> {
         let Some(node) = after else {
             return Ok(());
         };
-        if has_new_data && is_long(after) {
+        if rewritten.data && is_long(after) {
             self.write_long(path, node)?;
         }
-        if kept.is_none_or(|kept| has_other_row(kept, node)) {
+        if rewritten.row {
             self.sink.set(self.rows.node(path), node.to_row())?;
         }
         let (counts, pzxid) =
@@ -109,8 +106,7 @@ impl<S: Sink> Writing<'_, S> {
     }
 
     fn clear_node(&mut self, path: &str, node: &Node) -> Result<()> {
-        let never_had_children = node.counts == Counts::default() && node.pzxid == node.czxid;
-        if never_had_children {
+        if !has_had_children(node) {
             // There is one row, and a clear of one row costs the servers less.
             return self.sink.clear(self.rows.node(path));
         }
@@ -223,9 +219,4 @@ impl<S: Sink> Writing<'_, S> {
         let index = timeout_ms.to_be_bytes().to_vec();
         self.sink.set(self.rows.owned(own, session), (index, false))
     }
-}
-
-/// True if the node's own row differs. Counts and pzxid have rows of their own.
-fn has_other_row(before: &Node, after: &Node) -> bool {
-    (before.mzxid, before.aversion) != (after.mzxid, after.aversion)
 }
