@@ -6,11 +6,13 @@
 
 mod avoided;
 mod locations;
+mod outages;
 mod patience;
 mod reads;
 pub(crate) mod status;
 mod versions;
 
+use crate::outage::Outage;
 use crate::source::{
     Cluster, ClusterFuture, CommitData, CommitReply, PointResults, Priority, RangeChunk,
     RangeRequest, ReadVersionFlags, Subject,
@@ -29,8 +31,9 @@ use plinth_protocol::transaction::{
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Duration, Either, TaskGroup, probe};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use versions::VersionBatcher;
 
@@ -60,6 +63,8 @@ struct Inner {
     leader: Watch<Option<Candidate>>,
     locations: RefCell<Locations>,
     versions: RefCell<VersionBatcher>,
+    /// A request has found no proxy, or has not reached the one that it has found.
+    was_missed: Cell<bool>,
     patience: Patience,
     avoided: Avoided,
     coordinators: Coordinators,
@@ -74,6 +79,7 @@ impl Connection {
             leader: Watch::new(None),
             locations: RefCell::new(Locations::new()),
             versions: RefCell::default(),
+            was_missed: Cell::default(),
             patience: Patience::new(),
             avoided: Avoided::default(),
             coordinators: coordinators.clone(),
@@ -132,6 +138,7 @@ impl Inner {
         let any =
             |info: &Option<ClientInfo>| info.as_ref().is_some_and(|info| !choose(info).is_empty());
         if !self.info.with(any) {
+            self.was_missed.set(true);
             let waiting = plinth_runtime::race(self.info.wait_until(any), self.until_denied());
             if let Either::Right(()) = waiting.await {
                 return Err(Error::permission_denied);
@@ -208,7 +215,10 @@ impl Inner {
                     });
                 }
                 // It was certainly not sent, so it is repeated.
-                Either::Left(Err(Error::connection_failed)) => plinth_runtime::sleep(RETRY).await,
+                Either::Left(Err(Error::connection_failed)) => {
+                    self.was_missed.set(true);
+                    plinth_runtime::sleep(RETRY).await;
+                }
                 Either::Left(Err(Error::broken_promise)) | Either::Right(()) => {
                     probe!("client_commit_unknown");
                     return Err(Error::request_maybe_delivered);
@@ -268,6 +278,10 @@ impl Cluster for Caller {
         Box::pin(async move { reads::watch(caller, key, value, version).await })
     }
 
+    fn outage(&self) -> Pin<Box<dyn Future<Output = Outage>>> {
+        Box::pin(outages::next(self.inner.clone()))
+    }
+
     fn describe(&self, subject: Subject) -> ClusterFuture<Option<Value>> {
         let inner = self.inner.clone();
         Box::pin(async move {
@@ -309,6 +323,9 @@ impl Cluster for Connection {
     }
     fn watch(&self, key: Key, value: Option<Value>, version: Version) -> ClusterFuture<()> {
         self.caller.watch(key, value, version)
+    }
+    fn outage(&self) -> Pin<Box<dyn Future<Output = Outage>>> {
+        self.caller.outage()
     }
     fn describe(&self, subject: Subject) -> ClusterFuture<Option<Value>> {
         self.caller.describe(subject)

@@ -23,6 +23,7 @@
 //! read_cache, conflicts                 what is known of the snapshot; what a change of it would break
 //! options, retry, shared                limits; which errors are worth a retry; a future that several tasks drive
 //! source                                a cluster: `connection` over the network, `testing` in memory
+//! outage                                what is known of a cluster that is away
 //! ```
 
 mod attempt;
@@ -37,6 +38,7 @@ pub mod knobs;
 mod locality;
 mod mapped;
 mod options;
+mod outage;
 mod range;
 mod range_set;
 mod range_stream;
@@ -67,6 +69,7 @@ pub use database::Database;
 pub use directory::{Directory, DirectoryLayer, PARTITION};
 pub use mapped::{MappedResult, MappedRow};
 pub use options::{DatabaseOption, TransactionOption};
+pub use outage::Outage;
 pub use range::{RangeOptions, RangeResult, StreamingMode};
 pub use range_stream::{RangeCursor, RangeStream};
 pub use read_future::{ReadFuture, ValueFuture};

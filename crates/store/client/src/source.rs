@@ -6,6 +6,7 @@
 //! and never will. It handles internal changes of the cluster (moved shards, dead proxies) by trying again. A request
 //! that it gives up fails with an error.
 
+use crate::outage::Outage;
 use bytes::Bytes;
 use plinth_core::key::KeyRange;
 use plinth_core::transaction_tag::TransactionTags;
@@ -195,6 +196,10 @@ pub trait Cluster {
     /// The cluster for requests that show this token; `None` if it knows no tokens.
     fn with_token(&self, _token: &Token) -> Option<Rc<dyn Cluster>> {
         None
+    }
+    /// Ends when requests have waited for the cluster for more than a second. A cluster that cannot be away has none.
+    fn outage(&self) -> Pin<Box<dyn Future<Output = Outage>>> {
+        Box::pin(std::future::pending())
     }
     /// `None` if the cluster has no answer.
     fn describe(&self, _subject: Subject) -> ClusterFuture<Option<Value>> {

@@ -100,6 +100,7 @@ impl Inner {
                 }
             }
             if !self.ask_locations(key, before, token).await? {
+                self.was_missed.set(true);
                 plinth_runtime::sleep(RETRY).await;
             }
         }

@@ -28,6 +28,8 @@ struct Kind {
 pub struct VersionBatcher {
     untagged: [Queue; 3],
     tagged: BTreeMap<Kind, Queue>,
+    /// How many batches were answered.
+    answered: u64,
 }
 
 #[derive(Default)]
@@ -50,6 +52,12 @@ impl VersionBatcher {
             true => &mut self.untagged[kind.priority as usize],
             false => self.tagged.entry(kind).or_default(),
         }
+    }
+
+    /// While there are requests under way: how many batches were answered.
+    pub fn answered_so_far(&self) -> Option<u64> {
+        let mut queues = self.untagged.iter().chain(self.tagged.values());
+        queues.any(|queue| queue.asking).then_some(self.answered)
     }
 
     pub fn ask(
@@ -94,6 +102,7 @@ async fn answer_all(inner: Rc<Inner>, kind: Kind) {
         let mut answered = batch;
         let left = match ask_once(&inner, kind, answered.len() as u32).await {
             Some(answer) => {
+                inner.versions.borrow_mut().answered += 1;
                 let count = answer
                     .as_ref()
                     .map_or(usize::MAX, |v| v.count.max(1) as usize);
@@ -104,7 +113,8 @@ async fn answer_all(inner: Rc<Inner>, kind: Kind) {
                 left
             }
             None => {
-                plinth_runtime::sleep(RETRY).await; // no proxy was reached
+                inner.was_missed.set(true); // no proxy was reached
+                plinth_runtime::sleep(RETRY).await;
                 answered
             }
         };
