@@ -10,6 +10,7 @@
 use crate::certificates::Tls;
 use crate::key_file;
 use bytes::Bytes;
+use plinth_core::Error;
 use plinth_identity::Identity;
 use plinth_identity::keys::Keyring;
 use plinth_rpc::{Credentials, Place};
@@ -63,9 +64,15 @@ pub fn places(addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<Place> {
     addresses.into_iter().map(Place::At).collect()
 }
 
-/// What is wrong with a cluster file, in words for its author.
+/// What is wrong with a cluster file or with what belongs to it, in words for its author and as a code for programs.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ClusterFileError(pub String);
+pub struct ClusterFileError(pub String, Error);
+
+impl ClusterFileError {
+    pub fn code(&self) -> Error {
+        self.1
+    }
+}
 
 impl fmt::Display for ClusterFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -76,7 +83,10 @@ impl fmt::Display for ClusterFileError {
 impl std::error::Error for ClusterFileError {}
 
 fn error<T>(text: impl Into<String>) -> Result<T, ClusterFileError> {
-    Err(ClusterFileError(text.into()))
+    Err(ClusterFileError(
+        text.into(),
+        Error::connection_string_invalid,
+    ))
 }
 
 impl ClusterFile {
@@ -167,7 +177,8 @@ impl ClusterFile {
         Box::pin(async move {
             let mut file = Self::load_with_keys(path).await?;
             let certificates = Tls::load(settings, file.is_tls, path).await;
-            file.certificates = certificates.map_err(ClusterFileError)?;
+            file.certificates =
+                certificates.map_err(|line| ClusterFileError(line, Error::tls_error))?;
             Ok(file)
         })
     }
@@ -198,23 +209,29 @@ impl ClusterFile {
 
     async fn load_with_keys(path: &Path) -> Result<Self, ClusterFileError> {
         let mut file = Self::read(path).await?;
-        file.keys = key_file::keyring(path).await.map_err(ClusterFileError)?;
+        let keys = key_file::keyring(path).await;
+        file.keys = keys.map_err(|line| ClusterFileError(line, Error::file_not_readable))?;
         Ok(file)
     }
 
     /// Reads `path` only. The error names it.
     pub fn read(path: &Path) -> Boxed<'_, Result<Self, ClusterFileError>> {
         Box::pin(async move {
-            let at =
-                |what: String| ClusterFileError(format!("cluster file {}: {what}", path.display()));
-            let bytes = plinth_runtime::disk::read_file(path)
-                .await
-                .map_err(|e| at(e.to_string()))?;
+            let at = |what: &str, code| {
+                ClusterFileError(format!("cluster file {}: {what}", path.display()), code)
+            };
+            let unread = |e: std::io::Error| match e.kind() {
+                std::io::ErrorKind::NotFound => at(&e.to_string(), Error::no_cluster_file_found),
+                _ => at(&e.to_string(), Error::file_not_readable),
+            };
+            let bytes = plinth_runtime::disk::read_file(path).await;
+            let bytes = bytes.map_err(unread)?;
             if bytes.len() > FILE_BYTES_MAX {
-                return Err(at("it is too large".into()));
+                return Err(at("it is too large", Error::file_too_large));
             }
-            let text = std::str::from_utf8(&bytes).map_err(|_| at("it is not text".into()))?;
-            Self::parse(text).map_err(|e| at(e.0))
+            let text = std::str::from_utf8(&bytes)
+                .map_err(|_| at("it is not text", Error::connection_string_invalid))?;
+            Self::parse(text).map_err(|e| at(&e.0, e.1))
         })
     }
 
