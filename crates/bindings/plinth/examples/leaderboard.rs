@@ -154,11 +154,11 @@ async fn post_score(
     if posted.score > SCORE_MAX {
         return Err(Failure::BadRequest("a score is at most 1,000,000"));
     }
-    let standing = board.db.run(async |tr| {
+    let standing = board.db.try_run(async |tr| {
         let score = board.put(&tr, &posted.player, posted.score).await?;
         let rank = board.rank(&tr.snapshot(), score).await?;
         let player = posted.player.clone();
-        Ok::<_, Failure>(Standing {
+        Ok(Standing {
             player,
             score,
             rank,
@@ -200,7 +200,7 @@ async fn player(
     State(board): State<Board>,
     Path(player): Path<String>,
 ) -> Result<Json<Standing>, Failure> {
-    let standing = board.db.run(async |tr| {
+    let standing = board.db.try_run(async |tr| {
         let score = tr.get(board.players.pack((&player,))).await?;
         let score = number(Some(score.ok_or(Failure::NoSuchPlayer)?));
         let rank = board.rank(&tr.snapshot(), score).await?;
@@ -226,13 +226,13 @@ async fn next_leader(
 ) -> Result<String, Failure> {
     let after = after.unwrap_or_default();
     loop {
-        let look = async |tr: Transaction| {
+        let look = board.db.run(async |tr| {
             let leader = tr.get(board.leader.pack(())).await?.unwrap_or_default();
             let leader = String::from_utf8_lossy(&leader).into_owned();
             let watch = (leader == after).then(|| tr.watch(board.leader.pack(())));
-            Ok::<_, plinth::Error>((leader, watch))
-        };
-        match board.db.run(look).await? {
+            Ok((leader, watch))
+        });
+        match look.await? {
             (leader, None) => return Ok(leader),
             (_, Some(changed)) => changed.await?,
         }

@@ -41,7 +41,7 @@ impl Database {
     ///     .run(async |tr| {
     ///         tr.add("visits", 1);
     ///         let visits = tr.get("visits").await?.unwrap_or_default();
-    ///         Ok::<_, plinth::Error>(visits[0])
+    ///         Ok(visits[0])
     ///     })
     ///     .await?;
     /// assert_eq!(visits, 1);
@@ -59,10 +59,28 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// An error type of the application's own passes through: `?` works on [`Error`] and on errors of the application
-    /// alike, and `run` ends with the first error that a retry does not help. If the body fails, `run` decides by the
-    /// error itself if it is an [`Error`] or a boxed one, and otherwise by the last error that the transaction gave to
-    /// the body: a retryable one is retried, whatever the body has made of it.
+    /// The first error that a retry does not help. The body fails with an [`Error`] and no other type;
+    /// [`try_run`](Database::try_run) is for errors of the application.
+    ///
+    /// # When a commit may have happened
+    ///
+    /// If the answer of a commit is lost, the error is [`Error::commit_unknown_result`], and `run` tries again: a body
+    /// that adds to a number may then have added twice. Either let the body notice that it has been done, for example
+    /// by a row with an identifier that was chosen before `run`; or set the option
+    /// [`AutomaticIdempotency`](crate::TransactionOption::AutomaticIdempotency), or
+    /// [`TransactionAutomaticIdempotency`](crate::DatabaseOption::TransactionAutomaticIdempotency) for all
+    /// transactions: the client then looks up whether the commit happened. That costs a row of about 60 bytes per
+    /// transaction.
+    pub async fn run<T, F, Fut>(&self, body: F) -> Result<T>
+    where
+        F: FnMut(Transaction) -> Fut,
+        Fut: Future<Output = Result<T>>,
+    {
+        self.try_run(body).await
+    }
+
+    /// As [`run`](Database::run), for a body that fails with errors of the application's own: any type that is
+    /// `From<Error>`. `?` works on [`Error`] and on errors of the application alike.
     ///
     /// ```
     /// # plinth::doc_test(async |db| {
@@ -77,7 +95,7 @@ impl Database {
     /// }
     ///
     /// let bought = db
-    ///     .run(async |tr| {
+    ///     .try_run(async |tr| {
     ///         tr.get("stock").await?.ok_or(BuyError::SoldOut)?;
     ///         tr.clear("stock");
     ///         Ok(())
@@ -88,16 +106,14 @@ impl Database {
     /// # });
     /// ```
     ///
-    /// # When a commit may have happened
+    /// If nothing else says which type it is, the body does: `Ok::<_, BuyError>(())`.
     ///
-    /// If the answer of a commit is lost, the error is [`Error::commit_unknown_result`], and `run` tries again: a body
-    /// that adds to a number may then have added twice. Either let the body notice that it has been done, for example
-    /// by a row with an identifier that was chosen before `run`; or set the option
-    /// [`AutomaticIdempotency`](crate::TransactionOption::AutomaticIdempotency), or
-    /// [`TransactionAutomaticIdempotency`](crate::DatabaseOption::TransactionAutomaticIdempotency) for all
-    /// transactions: the client then looks up whether the commit happened. That costs a row of about 60 bytes per
-    /// transaction.
-    pub async fn run<T, E, F, Fut>(&self, mut body: F) -> Result<T, E>
+    /// # Errors
+    ///
+    /// The first error that a retry does not help. If the body fails, its error decides if it is an [`Error`] or a
+    /// boxed one, and otherwise the last error that the transaction gave to the body does: a retryable one is retried,
+    /// whatever the body has made of it.
+    pub async fn try_run<T, E, F, Fut>(&self, mut body: F) -> Result<T, E>
     where
         F: FnMut(Transaction) -> Fut,
         Fut: Future<Output = Result<T, E>>,
@@ -140,7 +156,7 @@ impl Database {
     /// let tenant = db.open_tenant("customer 17");
     /// tenant.run(async |tr| {
     ///     tr.set("greeting", "hello");
-    ///     Ok::<_, plinth::Error>(())
+    ///     Ok(())
     /// })
     /// .await?;
     /// let outside = db.run(async |tr| tr.get("greeting").await).await?;

@@ -28,7 +28,7 @@ pub type Path<'a> = [&'a str];
 ///     .await?;
 /// db.run(async |tr| {
 ///     tr.set(users.subspace()?.pack((17,)), "Ada");
-///     Ok::<_, plinth::Error>(())
+///     Ok(())
 /// })
 /// .await?;
 /// let names = db.run(async |tr| layer.list(&tr, &["shop"]).await).await?;

@@ -49,7 +49,7 @@ impl Transaction {
     ///     let mut rows = tr.range("fruit/".."fruit0").reverse();
     ///     let (key, value) = rows.try_next().await?.expect("its own writes are there");
     ///     assert_eq!((&key[..], &value[..]), (&b"fruit/banana"[..], &b"yellow"[..]));
-    ///     Ok::<_, plinth::Error>(())
+    ///     Ok(())
     /// })
     /// .await?;
     /// # Ok(())
@@ -94,10 +94,10 @@ impl Transaction {
     ///
     /// ```
     /// # plinth::doc_test(async |db| {
-    /// let watch = db.run(async |tr| Ok::<_, plinth::Error>(tr.watch("leader"))).await?;
+    /// let watch = db.run(async |tr| Ok(tr.watch("leader"))).await?;
     /// db.run(async |tr| {
     ///     tr.set("leader", "ada");
-    ///     Ok::<_, plinth::Error>(())
+    ///     Ok(())
     /// })
     /// .await?;
     /// watch.await?;

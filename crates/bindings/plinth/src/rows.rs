@@ -93,7 +93,7 @@ impl Rows {
     ///     let mut best = tr.range(&scores).reverse().limit(1).tuples::<(i64, String)>();
     ///     let ((score, player), _) = best.try_next().await?.expect("there is one");
     ///     assert_eq!((score, player.as_str()), (42, "ada"));
-    ///     Ok::<_, plinth::Error>(())
+    ///     Ok(())
     /// })
     /// .await?;
     /// # Ok(())

@@ -26,7 +26,7 @@ impl Transaction {
     /// db.run(async |tr| {
     ///     tr.clear_range(("session", 17));
     ///     tr.clear_range("cache/".."cache0");
-    ///     Ok::<_, plinth::Error>(())
+    ///     Ok(())
     /// })
     /// .await?;
     /// # Ok(())
@@ -47,7 +47,7 @@ impl Transaction {
     /// # plinth::doc_test(async |db| {
     /// db.run(async |tr| {
     ///     tr.atomic(MutationKind::Max, "highest", 42u64.to_le_bytes());
-    ///     Ok::<_, plinth::Error>(())
+    ///     Ok(())
     /// })
     /// .await?;
     /// # Ok(())
@@ -77,7 +77,7 @@ impl Transaction {
     /// let log = Subspace::new(("log",));
     /// db.run(async |tr| {
     ///     tr.set_versionstamped_key(log.pack_with_versionstamp((), 0, ()), "started");
-    ///     Ok::<_, plinth::Error>(())
+    ///     Ok(())
     /// })
     /// .await?;
     /// let entries = db.run(async |tr| tr.range(&log).tuples::<(Stamp,)>().all().await).await?;

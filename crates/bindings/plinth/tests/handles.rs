@@ -25,11 +25,12 @@ async fn with<Fut: Future<Output = ()>>(name: &str, test: impl FnOnce(Database) 
 }
 
 async fn put(db: &Database, key: &str, value: &str) {
-    let write = async |tr: plinth::Transaction| {
+    db.run(async |tr| {
         tr.set(key, value);
-        Ok::<_, Error>(())
-    };
-    db.run(write).await.expect("commits");
+        Ok(())
+    })
+    .await
+    .expect("commits");
 }
 
 fn number(value: Option<plinth::Value>) -> u64 {
@@ -60,7 +61,7 @@ async fn a_hundred_tasks_that_add_to_one_number_lose_nothing() {
                     let count = number(tr.get("count").await?) + 1;
                     tr.set("count", count.to_le_bytes());
                     tr.set(&name, count.to_le_bytes());
-                    Ok::<_, Error>(())
+                    Ok(())
                 })
                 .await
             })
@@ -68,11 +69,11 @@ async fn a_hundred_tasks_that_add_to_one_number_lose_nothing() {
         for task in tasks.collect::<Vec<_>>() {
             task.await.expect("it ends").expect("it commits");
         }
-        let read = async |tr: plinth::Transaction| {
+        let read = db.run(async |tr| {
             let seen = tr.range(KeyRange::prefix("task ")).all().await?;
-            Ok::<_, Error>((number(tr.get("count").await?), seen))
-        };
-        let (count, seen) = db.run(read).await.expect("reads");
+            Ok((number(tr.get("count").await?), seen))
+        });
+        let (count, seen) = read.await.expect("reads");
         let mut seen: Vec<u64> = seen.into_iter().map(|(_, v)| number(Some(v))).collect();
         seen.sort_unstable();
         assert_eq!(count, 100);
@@ -126,7 +127,7 @@ async fn an_error_of_the_application_ends_the_run_and_nothing_happens() {
     with("refused", async |db| {
         let tries = AtomicUsize::new(0);
         let refused: Result<(), AppError> = db
-            .run(async |tr| {
+            .try_run(async |tr| {
                 tries.fetch_add(1, Ordering::Relaxed);
                 tr.get("a").await?;
                 tr.set("a", "1");
@@ -152,7 +153,7 @@ async fn a_retryable_error_inside_one_of_the_application_is_retried() {
             }
         };
         let wrapped: Result<(), AppError> = db
-            .run(async |tr| {
+            .try_run(async |tr| {
                 too_old(&tr);
                 tr.get("a").await?;
                 Ok(())
@@ -162,7 +163,7 @@ async fn a_retryable_error_inside_one_of_the_application_is_retried() {
         assert_eq!(tries.swap(0, Ordering::Relaxed), 2);
         // Made into something else by the body.
         let lost: Result<(), AppError> = db
-            .run(async |tr| {
+            .try_run(async |tr| {
                 too_old(&tr);
                 tr.get("a").await.map_err(|_| AppError::Refused)?;
                 Ok(())
@@ -173,7 +174,7 @@ async fn a_retryable_error_inside_one_of_the_application_is_retried() {
         // In a box, and not from this transaction.
         type Boxed = Box<dyn std::error::Error + Send + Sync>;
         let boxed: Result<(), Boxed> = db
-            .run(async |_| match tries.fetch_add(1, Ordering::Relaxed) {
+            .try_run(async |_| match tries.fetch_add(1, Ordering::Relaxed) {
                 0 => Err(Error::not_committed.into()),
                 _ => Ok(()),
             })
@@ -192,7 +193,7 @@ async fn a_run_gives_up_with_the_error_of_the_application() {
             .expect("a good value");
         let tries = AtomicUsize::new(0);
         let refused: Result<(), AppError> = db
-            .run(async |tr| {
+            .try_run(async |tr| {
                 tries.fetch_add(1, Ordering::Relaxed);
                 tr.set_read_version(1);
                 tr.get("a").await.map_err(|_| AppError::Refused)?;
@@ -297,7 +298,7 @@ async fn ranges_are_streams_of_rows_and_of_tuples() {
                 tr.set(space.pack((format!("{}", i % 3), i)), vec![7; 100]);
             }
             tr.set(space.key(), "the prefix itself is no tuple");
-            Ok::<_, Error>(())
+            Ok(())
         })
         .await
         .expect("commits");
@@ -342,7 +343,7 @@ async fn a_watch_that_is_dropped_makes_room_for_another() {
         db.set_option(DatabaseOption::MaxWatches(1))
             .await
             .expect("set");
-        let watch = async || db.run(async |tr| Ok::<_, Error>(tr.watch("a"))).await;
+        let watch = async || db.run(async |tr| Ok(tr.watch("a"))).await;
         let mut first = watch().await.expect("commits");
         assert!(poll_immediate(&mut first).await.is_none());
         let second = watch().await.expect("commits");
@@ -364,7 +365,7 @@ async fn a_stamp_is_known_after_the_commit_and_stands_in_the_key() {
             .run(async |tr| {
                 tr.set_versionstamped_key(log.pack_with_versionstamp(("a",), 5, (true,)), "x");
                 tr.atomic(MutationKind::Max, "max", [9]);
-                Ok::<_, Error>(tr.versionstamp())
+                Ok(tr.versionstamp())
             })
             .await
             .expect("commits");
@@ -386,7 +387,7 @@ async fn a_stamp_is_known_after_the_commit_and_stands_in_the_key() {
 async fn a_database_that_is_closed_answers_everybody_and_leaves_its_directory() {
     let (db, directory) = open_in("closed").await;
     put(&db, "kept", "1").await;
-    let watch = db.run(async |tr| Ok::<_, Error>(tr.watch("kept"))).await;
+    let watch = db.run(async |tr| Ok(tr.watch("kept"))).await;
     let mut watch = watch.expect("commits");
     assert!(poll_immediate(&mut watch).await.is_none());
     let (tr, tenant) = (db.create_transaction(), db.open_tenant("t"));
