@@ -48,13 +48,13 @@ fn random(state: &mut u64) -> u64 {
 async fn load(database: &Database) -> plinth::Result<()> {
     for first in (0..ROWS).step_by(ROWS_A_TRANSACTION as usize) {
         let rows = first..first + ROWS_A_TRANSACTION;
-        let write = async |tr: plinth::Transaction| {
+        let write = database.run(async |tr| {
             for row in rows.clone() {
                 tr.set(key(row), [7; 50]);
             }
-            Ok::<_, plinth::Error>(())
-        };
-        database.run(write).await?;
+            Ok(())
+        });
+        write.await?;
     }
     Ok(())
 }
@@ -193,6 +193,14 @@ async fn open(place: &Path, threads: usize) -> Result<Database, plinth::OpenErro
     }
 }
 
+/// Writes the rows that are read.
+async fn fill(place: &Path, threads: usize) -> plinth::Result<()> {
+    let database = open(place, threads).await?;
+    load(&database).await?;
+    database.close().await;
+    Ok(())
+}
+
 /// The handles, on tokio's threads.
 async fn handle_turn(
     place: &Path,
@@ -219,12 +227,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let tokio = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    tokio.block_on(async {
-        let database = open(&place, threads).await?;
-        load(&database).await?;
-        database.close().await;
-        Ok::<_, Box<dyn std::error::Error>>(())
-    })?;
+    tokio.block_on(fill(&place, threads))?;
     for version_first in [false, true] {
         let order = match version_first {
             false => "ten reads",

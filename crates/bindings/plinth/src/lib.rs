@@ -6,8 +6,10 @@ mod database;
 #[cfg(feature = "directory")]
 pub mod directory;
 mod group;
+mod log;
 mod open;
 mod open_error;
+mod outages;
 mod range;
 mod reads;
 mod rows;
@@ -19,6 +21,7 @@ pub mod tuple;
 mod writes;
 
 pub use database::Database;
+pub use log::set_log;
 pub use open::OpenOptions;
 pub use open_error::{OpenError, Result};
 pub use range::{IntoKeyRange, IntoReadRange, KeyRange, Selector};

@@ -2,11 +2,13 @@
 
 use crate::database::Database;
 use crate::open_error::OpenError;
+use crate::outages::Outages;
 use crate::threads::{Home, Open, Served};
 use plinth_coordination::Coordinators;
 use plinth_coordination::cluster_file::{self, ClusterFile};
 use plinth_tls::{Settings, Source};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Where clients of FoundationDB look for their cluster file.
 const FOUNDATIONDB_VARIABLE: &str = "FDB_CLUSTER_FILE";
@@ -15,7 +17,7 @@ const THREADS_MAX: usize = 64;
 /// How to open a database.
 ///
 /// ```no_run
-/// # async fn example() -> Result<(), plinth::OpenError> {
+/// # async fn example() -> plinth::Result<()> {
 /// let db = plinth::OpenOptions::new()
 ///     .cluster_file("/etc/plinth/plinth.cluster")
 ///     .threads(2)
@@ -84,10 +86,11 @@ impl OpenOptions {
             .find(|path| !path.is_empty());
         let settings = self.tls.or_variables(variable);
         let given = self.cluster_file;
+        let outages = Arc::<Outages>::default();
         let open = move || -> Open {
             let (given, environment) = (given.clone(), environment.clone());
-            let settings = settings.clone();
-            Box::new(move || Box::pin(open_file(given, environment, settings)))
+            let (settings, outages) = (settings.clone(), outages.clone());
+            Box::new(move || Box::pin(open_file(given, environment, settings, outages)))
         };
         let opens = (0..threads).map(|_| open()).collect();
         Home::start(opens).await.map(Database::new)
@@ -99,18 +102,24 @@ async fn open_file(
     given: Option<PathBuf>,
     environment: Option<String>,
     settings: Settings,
+    outages: Arc<Outages>,
 ) -> Result<Served, OpenError> {
     let path = cluster_file::find(given.as_deref(), environment.as_deref()).await;
     let file = ClusterFile::load_with(&path, settings)
         .await
-        .map_err(|error| OpenError(error.to_string()))?;
+        .map_err(|error| OpenError::new(error.code(), error.0))?;
     let coordinators = Coordinators::from(file.clone());
     let database = plinth_client::connect(coordinators.clone());
     let absolute = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
     database.set_cluster_file_path(&absolute.to_string_lossy());
+    let telling = {
+        let (database, path) = (database.clone(), path.clone());
+        async move { match outages.tell(database, &path).await {} }
+    };
+    let telling = plinth_runtime::spawn("outages", telling);
     let keeping = async move { match coordinators.keep_file(&path, file).await {} };
     let keeping = plinth_runtime::spawn("cluster file", keeping);
-    let close = Box::pin(async move { drop(keeping) });
+    let close = Box::pin(async move { drop((telling, keeping)) });
     Ok(Served { database, close })
 }
 
@@ -119,11 +128,11 @@ impl Database {
     /// the cluster.
     ///
     /// ```no_run
-    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn example() -> plinth::Result<()> {
     /// let db = plinth::Database::open("data/plinth.cluster").await?;
     /// db.run(async |tr| {
     ///     tr.set("hello", "world");
-    ///     Ok::<_, plinth::Error>(())
+    ///     Ok(())
     /// })
     /// .await?;
     /// # Ok(())
@@ -156,13 +165,14 @@ impl Database {
     /// A directory that cannot be used, for example because another process has it open.
     #[cfg(feature = "embedded")]
     pub async fn open_embedded(directory: impl AsRef<Path>) -> Result<Database, OpenError> {
+        use plinth_core::Error;
         use plinth_server::{Embedded, EmbeddedOptions};
         let directory = directory.as_ref().to_owned();
         let open: Open = Box::new(move || {
             Box::pin(async move {
                 let embedded = Embedded::open(&directory, EmbeddedOptions::default())
                     .await
-                    .map_err(OpenError)?;
+                    .map_err(|line| OpenError::new(Error::operation_failed, line))?;
                 Ok(Served {
                     database: embedded.database(),
                     close: Box::pin(embedded.close()),

@@ -228,7 +228,7 @@ impl Home {
             ends: Mutex::new(ends),
         });
         for told in opened {
-            let ended = |_| OpenError("the client's thread has ended".into());
+            let ended = |error| OpenError::new(error, "the client's thread has ended");
             told.await.map_err(ended)??;
         }
         Ok(Arc::new(Home {
