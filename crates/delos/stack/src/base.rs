@@ -47,6 +47,25 @@ impl std::fmt::Display for Stopped {
     }
 }
 
+/// The line about an entry that a replica cannot apply, with a way out.
+pub(crate) fn stopped_at(pos: LogPos, error: Error) -> String {
+    let way_out = match error {
+        Error::incompatible_software_version => "; start a newer release".into(),
+        // It follows from the log, so every replica comes to it again at each start.
+        Error::internal_error => format!(
+            "; every replica stops there: start a release that executes it, or restore a backup with --to-position {}",
+            pos.saturating_sub(1)
+        ),
+        Error::file_corrupt => {
+            "; a row of this replica is damaged: remove the replica, and add one with an empty \
+            data directory"
+                .into()
+        }
+        _ => String::new(),
+    };
+    format!("the entry at position {pos}: {error}{way_out}")
+}
+
 type Reply<A> = OneshotSender<Answer<<A as Applicator>::Return, <A as Applicator>::Refusal>>;
 
 /// See the module.
@@ -199,7 +218,7 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
         self.stages.begin.add_since(began);
         let answer = match self.upper.apply(&mut tx, &entry, pos) {
             Ok(answer) => answer,
-            Err(Failure::Stop(error)) => return Err(stop(&error)),
+            Err(Failure::Stop(error)) => return Err(Stopped(stopped_at(pos, error))),
             Err(Failure::Refused(_)) => unreachable!("what is above makes an answer of it"),
         };
         let since = began.map(|_| now());

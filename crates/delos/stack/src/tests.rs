@@ -18,7 +18,7 @@ use crate::log::{LogError, LogPos, SharedLog};
 use crate::stack::{Answer, Application, Applicator, Applied, Engine, Failure, Lost, Top, Upper};
 use crate::store::{LocalStore, RoTx, RwTx};
 use bytes::Bytes;
-use plinth_core::{EngineKind, Uid};
+use plinth_core::{EngineKind, Error, Uid};
 use plinth_runtime::sim::{KillKind, Locality, MachineId, SimConfig, Simulation};
 use plinth_runtime::{Duration, Task, disk, join_all, random, sleep, spawn};
 use std::cell::RefCell;
@@ -28,8 +28,10 @@ use std::rc::Rc;
 
 const LOG: Uid = Uid(7);
 
-/// Notes numbers, each once. Refuses those that end with 7, after it has written them.
+/// Notes numbers, each once. Refuses those that end with 7, after it has written them. Cannot go on at [`POISON`].
 struct Notes;
+
+const POISON: u64 = u64::MAX;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum NoNote {
@@ -53,6 +55,9 @@ impl Application for Notes {
         pos: LogPos,
     ) -> Result<LogPos, Failure<NoNote>> {
         let number = u64::from_le_bytes(request[..].try_into().expect("a number"));
+        if number == POISON {
+            return Err(Failure::Stop(Error::internal_error));
+        }
         let key = number_key(number);
         if let Some(at) = tx.get(&key)? {
             let at = u64::from_le_bytes(at[..].try_into().expect("a position"));
@@ -259,6 +264,27 @@ fn a_replica_behind_the_begin_of_the_log_stops_and_says_so() {
             "{why}"
         );
         assert_eq!(late.top.propose(note(9)).await.err(), Some(Lost::Stopped));
+    });
+}
+
+#[test]
+fn an_entry_that_no_replica_can_apply_stops_each_at_each_start_with_a_way_out() {
+    on_a_machine(async {
+        let log = open_log().await;
+        let one = replica(&log, "one", EngineKind::Memory).await;
+        one.top.propose(note(1)).await.expect("answered");
+        assert_eq!(one.top.propose(note(POISON)).await, Err(Lost::Stopped));
+        let again = replica(&log, "two", EngineKind::Memory).await;
+        assert_eq!(again.top.sync().await.err(), Some(Lost::Stopped));
+        for stopped in [&one.stopped, &again.stopped] {
+            let why = stopped.borrow().clone().expect("it has stopped").0;
+            assert!(why.starts_with("the entry at position 2: "), "{why}");
+            assert!(
+                why.ends_with("restore a backup with --to-position 1"),
+                "{why}"
+            );
+        }
+        assert_eq!(again.base.store().applied(), 1);
     });
 }
 

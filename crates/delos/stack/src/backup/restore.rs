@@ -2,6 +2,7 @@
 
 use super::objects::{MANIFEST, Manifest, Origin, Page, SERVICE, Segment, chained, sum_of};
 use super::{Outcome, Place};
+use crate::base::stopped_at;
 use crate::entry::Entry;
 use crate::log::LogPos;
 use crate::stack::{Applicator, Failure, Upper};
@@ -198,7 +199,7 @@ async fn apply<A: Applicator>(
         let mut tx = store.begin(pos);
         match upper.apply(&mut tx, &entry, pos) {
             Ok(_) | Err(Failure::Refused(_)) => {}
-            Err(Failure::Stop(error)) => return Err(stop(&error)),
+            Err(Failure::Stop(error)) => return Err(stopped_at(pos, error)),
         }
         tx.commit().map_err(|error| stop(&error))?;
         upper.post_apply(&entry, pos);
