@@ -19,8 +19,7 @@ mod work;
 use plinth_farm_check as _;
 
 use clap::Subcommand;
-use plinth_coordination::ClusterFile;
-use plinth_coordination::cluster_file;
+use plinth_coordination::{ClusterFile, Family, cluster_file};
 use plinth_terminal::connect::with_remedy;
 use plinth_terminal::tls::TlsArguments;
 use plinth_terminal::{Outcome, connect};
@@ -73,7 +72,7 @@ impl ClusterArgument {
 
     async fn load(&self) -> Outcome<ClusterFile> {
         let path = self.find().await;
-        let file = ClusterFile::load_with(&path, self.tls.settings()).await;
+        let file = Family::Farm.load(&path, self.tls.settings()).await;
         let file = file.and_then(|file| file.addresses_for("plinth farm", &path).map(|_| file));
         file.map_err(with_remedy)
     }

@@ -1,6 +1,6 @@
 //! `plinth server`: one server process with one or more workers, each on a thread of its own.
 
-use plinth_coordination::{ClusterFile, cluster_file};
+use plinth_coordination::{ClusterFile, Family, cluster_file};
 use plinth_protocol::control::ProcessClass;
 use plinth_rpc::Place;
 use plinth_runtime::knobs::{knobs, set_knobs};
@@ -119,7 +119,8 @@ fn with_place(line: String) -> String {
 
 async fn serve(arguments: &Arguments) -> Outcome {
     let at = |line: String| format!("server {}: {line}", arguments.listen.address);
-    let loading = ClusterFile::load_with(&arguments.cluster_file, arguments.tls.settings());
+    let settings = arguments.tls.settings();
+    let loading = Family::Store.load(&arguments.cluster_file, settings);
     let mut cluster = loading.await.map_err(|error| at(with_remedy(error)))?;
     arguments
         .listen

@@ -1,6 +1,7 @@
 //! What the cluster agrees on before it can agree on anything else (FDB §2.3.1, §2.3.4).
 //!
-//! - [`cluster_file`]: the file that names the coordinators; [`coordinators`]: where they are now.
+//! - [`cluster_file`]: the file that names the coordinators; [`coordinators`]: where they are now; [`Family`]: whose
+//!   file it is.
 //! - [`key_file`] and [`certificates`]: what a process has to show to others.
 //! - [`coordinator`]: one coordinator. Generation registers on its disk, and a vote for the cluster controller.
 //! - [`coordinated_state`]: the value that survives any minority of coordinators (disk Paxos), and moves with them.
@@ -13,6 +14,7 @@ pub mod coordinated_state;
 pub mod coordinator;
 pub mod coordinators;
 pub mod election;
+mod family;
 pub mod key_file;
 pub mod knobs;
 mod look;
@@ -22,5 +24,6 @@ mod unusable;
 pub use cluster_file::{ClusterFile, places};
 pub use coordinated_state::CoordinatedState;
 pub use coordinators::Coordinators;
+pub use family::{DELOS_ENDING, DEV_DESCRIPTION, FARM_DESCRIPTION, Family};
 pub use look::{Look, look_at};
 pub use unusable::why;

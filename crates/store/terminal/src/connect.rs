@@ -4,7 +4,7 @@ use crate::tls::TlsArguments;
 use crate::{Outcome, status, trace_file};
 use plinth_client::{Database, DatabaseOption};
 use plinth_coordination::cluster_file::{self, ClusterFile, ClusterFileError};
-use plinth_coordination::{Coordinators, Look, election, look_at};
+use plinth_coordination::{Coordinators, Family, Look, election, look_at};
 use plinth_core::Error;
 use plinth_identity::Identity;
 use plinth_protocol::control::{GetWorkers, RegisterWorker};
@@ -96,7 +96,8 @@ impl ClusterArguments {
                     path.display()
                 ));
             }
-            let file = ClusterFile::load_with(&path, self.tls.settings())
+            let file = Family::Store
+                .load(&path, self.tls.settings())
                 .await
                 .map_err(|error| error.to_string())?;
             self.tls.tell_if_unused(file.is_tls, path.display());

@@ -1,11 +1,10 @@
 //! What operators call services and replicas.
 
+use plinth_coordination::DELOS_ENDING as ENDING;
 use plinth_delos::replica::identity::is_name;
 use plinth_terminal::tls::Listen;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-
-const ENDING: &str = "delos";
 
 /// A replica's name and where its process listens.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -2,7 +2,7 @@
 
 use super::Common;
 use bytes::Bytes;
-use plinth_coordination::ClusterFile;
+use plinth_coordination::{ClusterFile, Family};
 use plinth_core::Error;
 use plinth_delos::engines::roster::Member;
 use plinth_delos::replica::messages::{
@@ -67,7 +67,7 @@ pub async fn ask<R: Request>(
 
 /// Reads the service's file, the keys beside it, and the certificates of this process.
 pub async fn load(path: &Path, tls: &TlsArguments) -> Outcome<ClusterFile> {
-    let file = ClusterFile::load_with(path, tls.settings()).await;
+    let file = Family::Delos.load(path, tls.settings()).await;
     let file = file.and_then(|file| file.addresses_for("plinth delos", path).map(|_| file));
     let tell = |file: &ClusterFile| tls.tell_if_unused(file.is_tls, path.display());
     file.inspect(tell)
