@@ -3,11 +3,13 @@
 //! Bytes of one connection arrive in order and once, or the connection fails. There is no bound on the delay, and a
 //! completed write does not mean that the bytes have arrived. Dropping both halves closes the connection.
 
+mod chosen;
 mod layer;
 #[cfg(test)]
 mod tests;
 
 pub use crate::real::net::READ_ROOM_BYTES;
+pub use chosen::Chosen;
 pub use layer::{Layer, layered};
 
 use crate::{Boxed, Duration, real, sim};

@@ -42,6 +42,7 @@ use messages::PROCESS;
 use plinth_coordination::{Coordinators, coordinator, why};
 use plinth_rpc::{FailureBeacon, Transport};
 use plinth_runtime::metric::page::Page;
+use plinth_runtime::net::Chosen;
 use plinth_runtime::{Boxed, Duration, Either, disk, race, sleep, trace, trace_warn};
 use serves::ServiceLog;
 pub use settings::{Settings, Tell};
@@ -102,10 +103,9 @@ async fn run(config: Config, page: Option<Page>) -> Result<Infallible, String> {
     }
     let listening = Transport::listen_as(config.listen, config.public, config.credentials()).await;
     let transport = listening.map_err(|error| {
-        format!(
-            "cannot listen at {}: {error}; choose another address",
-            config.listen
-        )
+        let chosen = config.settings.get::<Chosen>();
+        let chosen = chosen.map_or(Chosen::Otherwise, |chosen| *chosen);
+        chosen.refused(config.listen, &error)
     })?;
     let starting = site::refuse_while_starting(&transport);
     let log_server = LogServer::open(&transport, &log_directory).await;

@@ -59,10 +59,7 @@ impl Serves for Zelos {
                 }
                 Stopped("it takes no clients any more".into())
             }
-            Err(error) => Stopped(format!(
-                "cannot listen at {} for ZooKeeper's clients: {error}; choose another address",
-                door.listen.shown()
-            )),
+            Err(line) => Stopped(format!("for ZooKeeper's clients, it {line}")),
         }
     }
 }

@@ -6,6 +6,7 @@ mod failures;
 mod processes;
 mod promotions;
 
+use super::fleet::FirstPort;
 use super::keeping::{Backups, Keeping};
 use clap::Subcommand;
 use failures::Case;
@@ -22,6 +23,13 @@ use std::path::PathBuf;
 
 /// New orders a second that the memory of a machine has room for by default.
 const ORDERS_A_SECOND: u64 = 30_000;
+/// Of the first process.
+const PORT: u16 = 4950;
+
+fn first(port: u16) -> FirstPort {
+    let default = PORT;
+    FirstPort { port, default }
+}
 
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
@@ -164,7 +172,7 @@ struct Processes {
     #[command(flatten)]
     reads: Reads,
     /// Port of the other process, which takes two
-    #[arg(long, value_name = "PORT", default_value_t = 4950, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
 }
 
@@ -191,7 +199,7 @@ struct Failures {
     #[command(flatten)]
     keeping: Keeping,
     /// Port of the first machine; each takes two
-    #[arg(long, value_name = "PORT", default_value_t = 4950, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// Print one JSON object
     #[arg(long)]
@@ -224,7 +232,7 @@ struct Promotions {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Port of the first machine; each takes two
-    #[arg(long, value_name = "PORT", default_value_t = 4950, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// Decides which objects are read
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -269,7 +277,7 @@ struct Compare {
     #[arg(long, value_name = "IP:PORT")]
     etcd: Option<SocketAddr>,
     /// Port of the engine's process, which takes two
-    #[arg(long, value_name = "PORT", default_value_t = 4950, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     #[command(flatten)]
     common: Common,
@@ -468,7 +476,7 @@ impl Failures {
     fn plan(&self) -> failures::Plan {
         failures::Plan {
             machines: self.machines,
-            port: self.port,
+            first: first(self.port),
             seconds: Duration::from_secs_f64(self.duration),
             cases: self.kill.clone(),
             rounds: self.rounds,
@@ -491,7 +499,7 @@ impl Promotions {
             },
             sides: self.backups.clone(),
             rounds: self.rounds,
-            port: self.port,
+            first: first(self.port),
         }
     }
 }
@@ -507,7 +515,7 @@ impl Compare {
             duration: self.common.duration(),
             rounds: self.rounds,
             seed: self.common.seed,
-            port: self.port,
+            first: first(self.port),
             store: self.store.clone(),
             redis: self.redis,
             etcd: self.etcd,
@@ -586,8 +594,8 @@ async fn measure(workload: &Workload) -> Outcome {
             ("reads", asked.common.json, measured)
         }
         Workload::Processes(asked) => {
-            let (plan, port) = (asked.reads.plan(), asked.port);
-            let measured = processes::run(&plan, port, &tell).await;
+            let (plan, first) = (asked.reads.plan(), first(asked.port));
+            let measured = processes::run(&plan, first, &tell).await;
             ("processes", asked.reads.common.json, measured)
         }
         Workload::Failures(asked) => {

@@ -6,7 +6,7 @@
 //! 4. Checks the consistency conditions (clause 3.3.2), and that every order is there that a client was told of.
 
 use super::drive::{Drive, master};
-use super::fleet::Shape;
+use super::fleet::{FirstPort, Shape};
 use super::keeping::Keeping;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, Instant, now, race, sleep};
@@ -14,6 +14,8 @@ use plinth_terminal::Outcome;
 use plinth_terminal::children::stop;
 
 const MACHINES: u16 = 3;
+/// Of the first machine.
+const PORT: u16 = 4900;
 const WHOLE_LIMIT: Duration = Duration::from_secs(120);
 /// So long the others run alone before a new process is started.
 const ALONE: Duration = Duration::from_secs(2);
@@ -32,7 +34,7 @@ pub struct Arguments {
     #[command(flatten)]
     keeping: Keeping,
     /// Port of the first machine; each takes two
-    #[arg(long, value_name = "PORT", default_value_t = 4900, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
 }
 
@@ -148,7 +150,11 @@ impl Demo {
 pub fn run(arguments: &Arguments) -> Outcome {
     plinth_terminal::connect::block_on(async {
         let shape = shape(arguments.keeping);
-        let drive = Drive::prepare("demo", shape, arguments.port).await;
+        let first = FirstPort {
+            port: arguments.port,
+            default: PORT,
+        };
+        let drive = Drive::prepare("demo", shape, first).await;
         let drive = drive.map_err(|line| format!("farm demo: {line}"))?;
         let mut demo = Demo {
             drive,

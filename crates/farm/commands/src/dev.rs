@@ -1,7 +1,7 @@
 //! `plinth farm dev`: a fresh cluster of the in-memory engine, whose machines are child processes. One that dies
 //! is started again. When this process ends, for any reason, the others end too.
 
-use super::fleet::{Fleet, Shape, first_end};
+use super::fleet::{FirstPort, Fleet, Shape, first_end};
 use super::keeping::{Backups, Keeping};
 use plinth_farm_server::Survey;
 use plinth_runtime::real::interrupted;
@@ -14,6 +14,8 @@ use std::process::Child;
 
 const RESTART_AFTER: Duration = Duration::from_secs(2);
 const REPLICATION_MAX: u16 = 3;
+/// Of the first machine.
+const PORT: u16 = 4500;
 /// More machines than this are for several hosts.
 const MACHINES_MAX: i64 = 16;
 
@@ -45,7 +47,7 @@ pub struct Arguments {
     #[arg(
         long,
         value_name = "PORT",
-        default_value_t = 4500,
+        default_value_t = PORT,
         value_parser = clap::value_parser!(u16).range(1..)
     )]
     port: u16,
@@ -90,7 +92,11 @@ async fn serve(
     no_restart: bool,
 ) -> Outcome {
     let (machines, keeping) = (shape.machines, shape.keeping);
-    let fleet = Fleet::prepare(directory, shape, port, pages_port, false).await?;
+    let first = FirstPort {
+        port,
+        default: PORT,
+    };
+    let fleet = Fleet::prepare(directory, shape, first, pages_port, false).await?;
     let mut children = Vec::new();
     let work = async {
         for i in 0..machines {

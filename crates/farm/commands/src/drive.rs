@@ -1,6 +1,6 @@
 //! Machines of a fresh cluster that run TPC-C as child processes, driven by this one.
 
-use super::fleet::{Running, Shape};
+use super::fleet::{FirstPort, Running, Shape};
 use super::heard::{Heard, listen};
 use plinth_farm_server::{Seen, Survey};
 use plinth_runtime::{Duration, TaskGroup, now, sleep};
@@ -37,9 +37,9 @@ pub fn master(seen: &Survey) -> Outcome<&Seen> {
 
 impl Drive {
     /// Nothing runs yet.
-    pub async fn prepare(name: &str, shape: Shape, port: u16) -> Outcome<Drive> {
+    pub async fn prepare(name: &str, shape: Shape, first: FirstPort) -> Outcome<Drive> {
         Ok(Drive {
-            running: Running::prepare(name, shape, port, true).await?,
+            running: Running::prepare(name, shape, first, true).await?,
             heard: Rc::default(),
             tasks: TaskGroup::new(),
         })

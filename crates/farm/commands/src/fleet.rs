@@ -8,19 +8,17 @@
 //! ```
 
 use super::keeping::Keeping;
-use plinth_coordination::{ClusterFile, cluster_file, key_file, places, why};
+use plinth_coordination::{ClusterFile, FARM_DESCRIPTION, cluster_file, key_file, places, why};
 use plinth_farm_server::{Survey, caller, memory_directory, survey};
 use plinth_rpc::Transport;
+use plinth_runtime::net::Chosen;
 use plinth_runtime::{Duration, Either, now, race, sleep};
-use plinth_terminal::Outcome;
 use plinth_terminal::children::{self, CHECK_INTERVAL, describe};
-use plinth_terminal::keys;
+use plinth_terminal::{Outcome, keys, ports};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
-/// The description in the cluster files of such clusters.
-const DESCRIPTION: &str = "farm";
 /// Limit of the wait for a new cluster to serve.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
@@ -47,6 +45,34 @@ pub struct Fleet {
     /// They run TPC-C, as their standard input says.
     works: bool,
     transport: Transport,
+}
+
+/// The port of the first machine, and the one without `--port`.
+#[derive(Clone, Copy)]
+pub struct FirstPort {
+    pub port: u16,
+    pub default: u16,
+}
+
+/// Where so many machines will listen: each at two ports, and perhaps at one for its page.
+fn listeners(
+    first: FirstPort,
+    pages_port: Option<u16>,
+    machines: u16,
+) -> impl Iterator<Item = (SocketAddr, Chosen)> {
+    let by = Chosen::flag("--port", first.port == first.default);
+    let own = (0..machines).flat_map(move |i| {
+        let at = address(first.port, i);
+        [at, SocketAddr::new(at.ip(), at.port() + 1)].map(|at| (at, by))
+    });
+    let pages = pages_port.into_iter().flat_map(move |port| {
+        let ports = (port..=u16::MAX).take(usize::from(machines));
+        ports.map(|port| {
+            let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+            (at, Chosen::By("--pages-port"))
+        })
+    });
+    own.chain(pages)
 }
 
 fn address(first_port: u16, i: u16) -> SocketAddr {
@@ -77,11 +103,12 @@ impl Fleet {
     pub async fn prepare(
         above: &Path,
         shape: Shape,
-        first_port: u16,
+        first: FirstPort,
         pages_port: Option<u16>,
         works: bool,
     ) -> Outcome<Fleet> {
         shape.keeping.check()?;
+        let first_port = first.port;
         let last = u32::from(first_port) + 2 * u32::from(shape.machines) + 2;
         if last > 1 << 16 {
             return Err(format!(
@@ -98,13 +125,14 @@ impl Fleet {
         })?;
         if found
             .as_ref()
-            .is_some_and(|found| found.description != DESCRIPTION)
+            .is_some_and(|found| found.description != FARM_DESCRIPTION)
         {
             return Err(format!(
                 "data directory {} holds a cluster of the store; choose another with --data-dir",
                 above.display()
             ));
         }
+        ports::check_free(listeners(first, pages_port, shape.machines))?;
         let left = found.filter(|found| above.join(format!("farm-{}", found.id)).is_dir());
         let id = match left.filter(|_| shape.keeping.durable) {
             Some(former) => former.id,
@@ -122,7 +150,7 @@ impl Fleet {
         made.map_err(cannot)?;
         let named = 0..coordinators(shape.machines);
         let mut file = ClusterFile {
-            description: DESCRIPTION.into(),
+            description: FARM_DESCRIPTION.into(),
             id,
             coordinators: places(named.map(|i| address(first_port, i))),
             keys: None,
@@ -239,13 +267,13 @@ impl Running {
     pub async fn prepare(
         name: &str,
         shape: Shape,
-        first_port: u16,
+        first: FirstPort,
         works: bool,
     ) -> Outcome<Running> {
         let name = format!("plinth-farm-{name}-{}", std::process::id());
         let above = std::env::temp_dir().join(name);
         let machines = usize::from(shape.machines);
-        let fleet = Fleet::prepare(&above, shape, first_port, None, works).await?;
+        let fleet = Fleet::prepare(&above, shape, first, None, works).await?;
         Ok(Running {
             fleet,
             children: (0..machines).map(|_| None).collect(),

@@ -12,13 +12,15 @@ use plinth_farm_structures::btree::Cache;
 use plinth_farm_structures::kv::Database;
 use plinth_identity::Identity;
 use plinth_rpc::Credentials;
-use plinth_runtime::net::listen;
+use plinth_runtime::net::{Chosen, listen};
 use plinth_runtime::{Boxed, Duration, race, timeout};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 /// Of inner nodes.
 const CACHE_BYTES: usize = 16 << 20;
+/// How an operator chooses the address.
+const ADDRESS: Chosen = Chosen::By("--address");
 
 /// How a guest comes.
 pub struct GuestConfig {
@@ -88,7 +90,7 @@ impl Guest {
         let local = machine::start(&directory, &record, Number::Highest, &layout, 0).await?;
         let at = SocketAddr::new(config.address, 0);
         let listener = listen(at).await;
-        let listener = listener.map_err(|error| format!("cannot listen at {at}: {error}"))?;
+        let listener = listener.map_err(|error| ADDRESS.refused(at, &error))?;
         let joined = Joined::start(Joining {
             local,
             listener,

@@ -15,6 +15,7 @@ use plinth_farm_node::disk::Identity;
 use plinth_farm_structures::btree::Cache;
 use plinth_rpc::{Credentials, Transport};
 use plinth_runtime::metric::page::Page;
+use plinth_runtime::net::Chosen;
 use plinth_runtime::{
     Boxed, Duration, Either, Task, TaskGroup, disk, join_all, net, race, random, sleep, spawn,
     timeout, trace_warn,
@@ -33,6 +34,9 @@ const DISK: &str = "machine";
 /// Between two looks at what a process waits for.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const CACHE_BYTES: usize = 16 << 20;
+/// How an operator chooses the addresses of a process, and of its memory.
+const LISTEN: Chosen = Chosen::By("--listen");
+const SOCKET: Chosen = Chosen::Behind("--listen");
 
 /// Takes a line for the user.
 pub type Tell = Rc<dyn Fn(&str)>;
@@ -192,16 +196,14 @@ pub fn serve(config: Config) -> Boxed<'static, Result<(), String>> {
         }
         let key = config.cluster.key();
         let (_lock, was_used) = prepare(&config.data_directory, &key).await?;
-        let cannot = |at: SocketAddr| {
-            move |error| format!("cannot listen at {at}: {error}; choose another --listen")
-        };
         let known = config.known();
         let credentials = key_file::of_server(&config.cluster_file, &config.data_directory).await?;
         let credentials = config.cluster.protected(credentials);
         let transport =
             Transport::listen_as(config.listen, config.public, credentials.clone()).await;
-        let transport = transport.map_err(cannot(config.listen))?;
-        let listener = net::listen(socket).await.map_err(cannot(socket))?;
+        let transport = transport.map_err(|error| LISTEN.refused(config.listen, &error))?;
+        let listener = net::listen(socket).await;
+        let listener = listener.map_err(|error| SOCKET.refused(socket, &error))?;
         let _keys = follow_keys(&config, &credentials);
         if !was_used {
             own_directory(&config.data_directory, &key).await?;
@@ -325,7 +327,7 @@ async fn live(
             Some(listener) => listener,
             None => net::listen(socket)
                 .await
-                .map_err(|error| format!("cannot listen at {socket} again: {error}"))?,
+                .map_err(|error| SOCKET.refused(socket, &error))?,
         };
         match live_once(&mut config, ways, listening, &own).await? {
             End::Over(outcome) => return outcome,

@@ -4,9 +4,10 @@ use crate::admin;
 use crate::guests::ForGuests;
 use crate::name::parse_tree;
 use crate::zookeeper::ForClients;
-use plinth_coordination::{ClusterFile, cluster_file};
+use plinth_coordination::{Family, cluster_file};
 use plinth_identity::Identity;
 use plinth_keeper::{Doors, Keeper, Options};
+use plinth_runtime::net::Chosen;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Either, race};
 use plinth_terminal::Outcome;
@@ -76,14 +77,17 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
             Some(_) => None,
             None => Some(first),
         }),
+        plain_by: Chosen::flag("--listen", arguments.listen.is_none()),
         secure: None,
+        secure_by: Chosen::By("--secure-listen"),
     };
     if let Some(address) = arguments.secure_listen {
         let read = arguments.guests.guests("--secure-listen", &arguments.tls);
         doors.secure = Some((address, read.await.map_err(at)?));
     }
     let settings = ForGuests::of_processes(&arguments.tls, doors.secure.is_some()).map_err(at)?;
-    let cluster = ClusterFile::load_with(&arguments.cluster_file, settings)
+    let cluster = Family::Store
+        .load(&arguments.cluster_file, settings)
         .await
         .map_err(|error| at(with_remedy(error)))?;
     let are_needed = cluster.is_tls;
@@ -91,11 +95,7 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
     let credentials = cluster.credentials(Identity::Client);
     let database = plinth_client::connect_with(credentials, cluster);
     let listening = Keeper::listen(database, doors, options);
-    let keeper = listening.await.map_err(|error| {
-        at(format!(
-            "cannot listen: {error}; choose another address with --listen or --secure-listen"
-        ))
-    })?;
+    let keeper = listening.await.map_err(at)?;
     let questions = match arguments.pages {
         Some(address) => {
             let keys = pages::Keys {

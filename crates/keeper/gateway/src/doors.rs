@@ -2,6 +2,7 @@
 
 use crate::wire::Text;
 use plinth_rpc::Audit;
+use plinth_runtime::net::Chosen;
 use plinth_runtime::serve::Connection;
 use plinth_tls::Guests;
 use std::cell::Cell;
@@ -12,15 +13,18 @@ use std::rc::Rc;
 #[derive(Clone, Default)]
 pub struct Doors {
     pub plain: Option<SocketAddr>,
+    /// How an operator has chosen it.
+    pub plain_by: Chosen,
     /// With the certificates for it.
     pub secure: Option<(SocketAddr, Guests)>,
+    pub secure_by: Chosen,
 }
 
 impl From<SocketAddr> for Doors {
     fn from(address: SocketAddr) -> Doors {
         Doors {
             plain: Some(address),
-            secure: None,
+            ..Doors::default()
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::stored::Stored;
 use crate::{commands, leases, monitor, requests};
 use plinth_client::Database;
 use plinth_runtime::metric::page::Sample;
-use plinth_runtime::net::{Listener, listen};
+use plinth_runtime::net::{Chosen, Listener, listen};
 use plinth_runtime::serve::{Connection, accept};
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Boxed, Duration, TaskGroup, now, race, sleep, trace, trace_warn};
@@ -37,6 +37,14 @@ pub fn run(place: plinth_workload::Place) -> Boxed<'static, ()> {
     })
 }
 
+/// Listens at an address; also at which, if any port does.
+async fn open(address: SocketAddr, by: Chosen) -> Result<(Listener, SocketAddr), String> {
+    let refused = |error| by.refused(address, &error);
+    let listener = listen(address).await.map_err(refused)?;
+    let at = listener.local_addr().map_err(refused)?;
+    Ok((listener, at))
+}
+
 /// A gateway that serves ZooKeeper's clients, from a database or something else.
 pub struct Keeper {
     gateway: Rc<Gateway>,
@@ -49,12 +57,12 @@ impl Keeper {
     /// [`serve`](Self::serve) runs.
     ///
     /// # Errors
-    /// An address cannot be listened at, or there is none.
+    /// An address cannot be listened at, or there is none: one line for the user.
     pub fn listen(
         database: Database,
         doors: impl Into<Doors>,
         options: Options,
-    ) -> Boxed<'static, std::io::Result<Keeper>> {
+    ) -> Boxed<'static, Result<Keeper, String>> {
         Self::listen_over(Rc::new(Stored(database)), doors, options)
     }
 
@@ -66,22 +74,22 @@ impl Keeper {
         backing: Rc<dyn Backing>,
         doors: impl Into<Doors>,
         options: Options,
-    ) -> Boxed<'static, std::io::Result<Keeper>> {
+    ) -> Boxed<'static, Result<Keeper, String>> {
         let doors = doors.into();
         Box::pin(async move {
             let (mut listeners, mut plain, mut secure) = ([None, None], None, None);
             if let Some(address) = doors.plain {
-                let listener = listen(address).await?;
-                plain = Some(listener.local_addr()?);
+                let (listener, at) = open(address, doors.plain_by).await?;
+                plain = Some(at);
                 listeners[0] = Some(listener);
             }
             if let Some((address, guests)) = doors.secure {
-                let listener = listen(address).await?;
-                secure = Some(Rc::new(Secure::new(listener.local_addr()?, guests)));
+                let (listener, at) = open(address, doors.secure_by).await?;
+                secure = Some(Rc::new(Secure::new(at, guests)));
                 listeners[1] = Some(listener);
             }
             let address = plain.or(secure.as_ref().map(|secure| secure.address));
-            let address = address.ok_or(std::io::ErrorKind::AddrNotAvailable)?;
+            let address = address.ok_or("there is no address to listen at")?;
             let gateway = Rc::new(Gateway {
                 options,
                 backing,

@@ -11,18 +11,20 @@
 
 use crate::server::DEFAULT_CACHE_MIB;
 use plinth_control::management;
-use plinth_coordination::{ClusterFile, cluster_file, key_file, places, why};
+use plinth_coordination::{
+    ClusterFile, DEV_DESCRIPTION, Family, cluster_file, key_file, places, why,
+};
 use plinth_core::config::FaultDomain;
 use plinth_core::{DatabaseConfig, EngineKind};
 use plinth_identity::Identity;
 use plinth_rpc::Transport;
 use plinth_runtime::disk::{self, DirLock};
+use plinth_runtime::net::Chosen;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, Instant, now, sleep};
 use plinth_server::{NotCreated, create_database};
 use plinth_terminal::children::{self, CHECK_INTERVAL, describe, stop};
-use plinth_terminal::keys;
-use plinth_terminal::{Outcome, connect};
+use plinth_terminal::{Outcome, connect, keys, ports};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -91,6 +93,7 @@ fn parse_engine(name: &str) -> Result<EngineKind, String> {
 struct Plan {
     processes: u16,
     port: u16,
+    port_by: Chosen,
 }
 
 impl Plan {
@@ -115,6 +118,7 @@ fn run(arguments: Arguments) -> Outcome {
         let _lock = lock(&arguments.data_dir).await?;
         let plan = plan(&arguments).await?;
         let addresses = plan.addresses();
+        ports::check_free(listeners(&arguments, &plan))?;
         let cluster = prepare(&arguments, &path, &addresses).await?;
         let mut servers: Vec<Server> = Vec::new();
         for (i, listen) in addresses.iter().enumerate() {
@@ -171,6 +175,10 @@ async fn plan(arguments: &Arguments) -> Outcome<Plan> {
     let plan = Plan {
         processes: arguments.processes.unwrap_or(processes),
         port: arguments.port.or(there.first().copied()).unwrap_or(PORT),
+        port_by: match there.is_empty() {
+            true => Chosen::flag("--port", arguments.port.is_none()),
+            false => Chosen::Kept("--data-dir"),
+        },
     };
     let copies = arguments.replication.unwrap_or(1);
     if u32::from(plan.processes) < copies {
@@ -187,6 +195,21 @@ async fn plan(arguments: &Arguments) -> Outcome<Plan> {
         ));
     }
     Ok(plan)
+}
+
+/// Where the processes will listen.
+fn listeners(arguments: &Arguments, plan: &Plan) -> Vec<(SocketAddr, Chosen)> {
+    let addresses = plan.addresses();
+    let own = addresses.iter().map(|at| (*at, plan.port_by));
+    let pages = arguments.pages_port.into_iter().flat_map(|first| {
+        (first..=u16::MAX)
+            .take(addresses.len())
+            .map(|port| (port, Chosen::By("--pages-port")))
+    });
+    let keeper = arguments.keeper_port;
+    let keeper = keeper.map(|port| (port, Chosen::By("--keeper-port")));
+    let local = |(port, by)| (SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port), by);
+    own.chain(pages.chain(keeper).map(local)).collect()
 }
 
 /// Number of coordinators. One survives no loss, three survive the loss of one, five the loss of two.
@@ -229,6 +252,10 @@ async fn prepare(
         let cluster = ClusterFile::load(path)
             .await
             .map_err(|error| error.to_string())?;
+        let is_own = Family::Store.check(path, &cluster);
+        is_own.map_err(|error| {
+            format!("data directory {directory}: {error}; or choose another with --data-dir")
+        })?;
         if !there.is_empty() && there != wanted {
             let first = there.first().expect("it is not empty");
             return Err(format!(
@@ -248,7 +275,7 @@ async fn prepare(
         ));
     }
     let cluster = ClusterFile {
-        description: "dev".into(),
+        description: DEV_DESCRIPTION.into(),
         id: format!("{:016x}", plinth_runtime::random::u64()),
         coordinators: places(addresses[..coordinators(addresses.len())].iter().copied()),
         keys: None,

@@ -31,6 +31,7 @@ use plinth_protocol::coordination::Candidate;
 use plinth_rpc::{Credentials, FailureBeacon, Interface, Place, Registration, Transport};
 use plinth_runtime::knobs::set_overrides;
 use plinth_runtime::metric::page::Page;
+use plinth_runtime::net::Chosen;
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Boxed, Duration, Either, Instant, Task, probe, trace, trace_warn};
 use std::convert::Infallible;
@@ -111,20 +112,7 @@ pub fn run_worker(config: WorkerConfig) -> Boxed<'static, Result<Infallible, Str
         let public =
             own_name::public_address(config.public.as_ref(), config.listen, config.tell).await;
         let listening = Transport::listen_as(config.listen, public, credentials.clone()).await;
-        let transport = listening.map_err(|e| {
-        let address = config.listen;
-        match e.kind() {
-            std::io::ErrorKind::AddrInUse => format!(
-                "cannot listen at {address}: another process listens there; stop it, or choose another port with \
-                --listen"
-            ),
-            std::io::ErrorKind::AddrNotAvailable => format!(
-                "cannot listen at {address}: this machine has no such address; name one of its own with --listen, and \
-                with --public-address where others reach it"
-            ),
-            _ => format!("cannot listen at {address}: {e}; choose another with --listen"),
-        }
-    })?;
+        let transport = listening.map_err(|error| cannot_listen(config.listen, &error))?;
         if let Some(name) = config.public.clone().filter(Place::is_named) {
             transport.set_name(name);
         }
@@ -133,6 +121,16 @@ pub fn run_worker(config: WorkerConfig) -> Boxed<'static, Result<Infallible, Str
             file.map(|file| keep_keys(&transport, file, directory.path.clone(), credentials));
         run_worker_on(transport, directory, config).await
     })
+}
+
+fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> String {
+    let line = Chosen::By("--listen").refused(address, error);
+    match error.kind() {
+        std::io::ErrorKind::AddrNotAvailable => {
+            format!("{line}, and with --public-address where others reach it")
+        }
+        _ => line,
+    }
 }
 
 /// Follows changes of the key file, and takes keys from an operator if there is none.

@@ -3,8 +3,8 @@
 //! - [`commands`]: the list of commands.
 //! - [`connect`]: how a tool finds its cluster, and what it says if the cluster does not answer.
 //! - [`tls`], [`knobs`], [`configuration`], [`seconds`]: flags, and files of flags.
-//! - [`serving`], [`process`], [`children`], [`allocator`], [`notify`], [`trace_file`], [`pages`]: what a process has
-//!   that serves.
+//! - [`serving`], [`process`], [`children`], [`ports`], [`allocator`], [`notify`], [`trace_file`], [`pages`]: what a
+//!   process has that serves.
 //! - [`keys`], [`status`]: key files, and status documents.
 //! - [`shell`], [`watching`], [`progress`], [`wrap`]: what a person sees.
 
@@ -17,6 +17,7 @@ pub mod keys;
 pub mod knobs;
 pub mod notify;
 pub mod pages;
+pub mod ports;
 pub mod process;
 pub mod progress;
 pub mod seconds;

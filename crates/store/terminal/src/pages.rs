@@ -15,6 +15,7 @@ use plinth_coordination::key_file;
 use plinth_identity::keys::Keyring;
 use plinth_runtime::metric::Family;
 use plinth_runtime::metric::page::{Page, text};
+use plinth_runtime::net::Chosen;
 use plinth_runtime::real::spawn_worker;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
@@ -131,9 +132,7 @@ fn keys_at(path: &Path) -> Result<Option<Keyring>, String> {
 
 /// Binds the address that `flag` names; a thread of its own serves `router`.
 pub fn serve(flag: &'static str, address: SocketAddr, router: Router) -> Outcome {
-    let cannot = |error: std::io::Error| {
-        format!("{flag} {address}: cannot listen there: {error}; choose another")
-    };
+    let cannot = |error: std::io::Error| Chosen::By(flag).refused(address, &error);
     let listener = TcpListener::bind(address).map_err(cannot)?;
     listener.set_nonblocking(true).map_err(cannot)?;
     spawn_worker("pages", move || async move {

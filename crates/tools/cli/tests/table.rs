@@ -175,7 +175,10 @@ fn bad_input_gets_one_line() {
     assert!(error.contains("another process"), "{error}");
     let other = Directory::new("table-bad-input-2");
     let error = run(&other, port);
-    assert!(error.contains("cannot listen there"), "{error}");
+    assert!(
+        error.contains("(--listen): another process listens there"),
+        "{error}"
+    );
     drop(server);
     let gone = Server {
         process: Command::new("true").spawn().expect("a program"),

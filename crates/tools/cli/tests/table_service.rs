@@ -364,6 +364,6 @@ fn an_index_is_filled_in_steps_and_wrong_input_gets_one_line() {
         "--listen",
         &address,
     ]);
-    assert!(error_line(&taken).contains("cannot listen there"));
+    assert!(error_line(&taken).contains(&format!("cannot listen at {address} (--listen)")));
     assert_eq!(plinth(&["table", "server"]).status.code(), Some(2));
 }

@@ -17,13 +17,13 @@ use super::service::load;
 use plinth_coordination::{key_file, why};
 use plinth_delos::replica::identity::service_file;
 use plinth_keeper_commands::zookeeper::ForClients;
+use plinth_runtime::net::Chosen;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, Instant, now, race, sleep};
 use plinth_terminal::children::{self, CHECK_INTERVAL, stop};
-use plinth_terminal::keys;
 use plinth_terminal::knobs::parse_knobs;
 use plinth_terminal::tls::TlsArguments;
-use plinth_terminal::{Outcome, connect};
+use plinth_terminal::{Outcome, connect, keys, ports};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -31,6 +31,8 @@ use std::process::Child;
 
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 const REPLICAS_MAX: u16 = 15;
+/// Of the first replica.
+const PORT: u16 = 4700;
 
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
@@ -52,7 +54,7 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR", default_value = "plinth-delos")]
     data_dir: PathBuf,
     /// Port of the first replica; the others take the ports after it
-    #[arg(long, value_name = "PORT", default_value_t = 4700, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// Port for ZooKeeper's clients of the first replica of kind zelos; the others take the ports after it
     #[arg(long, value_name = "PORT", default_value_t = ZOOKEEPER_PORT)]
@@ -115,7 +117,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
             .map(|i| arguments.replica(i))
             .collect();
         let path = arguments.data_dir.join(file_name(&arguments.name));
-        check(arguments, &replicas, &path).await?;
+        let is_old = check(arguments, &replicas, &path).await?;
+        ports::check_free(listeners(arguments, is_old))?;
         give_keys(arguments, &replicas, &path).await?;
         let start = |(i, at): (u16, &At)| Process::start(arguments, i, at);
         let mut processes = (0..)
@@ -137,8 +140,34 @@ pub fn run(arguments: &Arguments) -> Outcome {
     })
 }
 
-/// An existing service is resumed with what it has.
-async fn check(arguments: &Arguments, replicas: &[At], path: &Path) -> Outcome {
+/// Where the processes will listen.
+fn listeners(arguments: &Arguments, is_old: bool) -> Vec<(SocketAddr, Chosen)> {
+    let port = match is_old {
+        true => Chosen::Kept("--data-dir"),
+        false => Chosen::flag("--port", arguments.port == PORT),
+    };
+    let zookeeper = arguments.zookeeper_port;
+    let of_zelos = |first: Option<u16>| first.filter(|_| arguments.is_zelos());
+    let zookeeper_by = Chosen::flag("--zookeeper-port", zookeeper == ZOOKEEPER_PORT);
+    let firsts = [
+        (Some(arguments.port), port),
+        (arguments.pages_port, Chosen::By("--pages-port")),
+        (of_zelos(Some(zookeeper)), zookeeper_by),
+        (
+            of_zelos(arguments.zookeeper_admin_port),
+            Chosen::By("--zookeeper-admin-port"),
+        ),
+    ];
+    let local = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+    let all = firsts
+        .into_iter()
+        .filter_map(|(first, by)| Some((first?, by)));
+    all.flat_map(|(first, by)| (0..arguments.replicas).map(move |i| (local(first + i), by)))
+        .collect()
+}
+
+/// An existing service is resumed with what it has. Tells whether there is one.
+async fn check(arguments: &Arguments, replicas: &[At], path: &Path) -> Outcome<bool> {
     let directory = arguments.data_dir.display();
     let made = plinth_runtime::disk::create_dir_all(&arguments.data_dir).await;
     let cannot = |error: std::io::Error| {
@@ -149,7 +178,7 @@ async fn check(arguments: &Arguments, replicas: &[At], path: &Path) -> Outcome {
     };
     made.map_err(cannot)?;
     if !plinth_runtime::disk::exists(path).await.map_err(cannot)? {
-        return Ok(());
+        return Ok(false);
     }
     let file = load(path, &TlsArguments::default()).await?;
     if file.addresses().first() != Some(&replicas[0].address) {
@@ -170,7 +199,7 @@ async fn check(arguments: &Arguments, replicas: &[At], path: &Path) -> Outcome {
             ));
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Makes keys for a new service. All replicas have the same file, so that a change of it reaches them at once. A

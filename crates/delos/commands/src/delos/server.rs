@@ -15,13 +15,12 @@ use plinth_keeper_commands::guests::ForGuests;
 use plinth_keeper_commands::zookeeper::ForClients;
 use plinth_rpc::Credentials;
 use plinth_runtime::metric::page::Page;
-use plinth_runtime::net::listen;
+use plinth_runtime::net::Chosen;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Either, Task, race, spawn};
-use plinth_terminal::Outcome;
-use plinth_terminal::pages;
 use plinth_terminal::serving::ServingArguments;
 use plinth_terminal::tls::{Listen, PublicAddress, TlsArguments};
+use plinth_terminal::{Outcome, pages, ports};
 use plinth_zelos::{Beside, Door};
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -162,7 +161,12 @@ async fn door(arguments: &Arguments, mut options: Options) -> Outcome<Door> {
         None => None,
     };
     Ok(Door {
-        listen: Doors { plain, secure },
+        listen: Doors {
+            plain,
+            plain_by: Chosen::flag("--zookeeper-listen", arguments.zookeeper_listen.is_none()),
+            secure,
+            secure_by: Chosen::By("--zookeeper-secure-listen"),
+        },
         options,
         beside,
     })
@@ -204,19 +208,13 @@ fn page(arguments: &Arguments) -> Outcome<Option<Page>> {
 }
 
 /// Refuses addresses for ZooKeeper's clients that cannot be had, before it becomes a replica that nobody can use.
-async fn try_doors(arguments: &Arguments) -> Outcome {
+fn try_doors(arguments: &Arguments) -> Outcome {
     let asked = [
         (arguments.zookeeper_listen, "--zookeeper-listen"),
         (arguments.secure_listen, "--zookeeper-secure-listen"),
     ];
-    for (address, flag) in asked {
-        let Some(address) = address else { continue };
-        let found = listen(address).await;
-        found.map(drop).map_err(|error| {
-            format!("cannot listen at {address}: {error}; choose another {flag}")
-        })?;
-    }
-    Ok(())
+    let asked = asked.into_iter();
+    ports::check_free(asked.filter_map(|(address, flag)| Some((address?, Chosen::By(flag)))))
 }
 
 async fn serve(arguments: &Arguments) -> Outcome {
@@ -225,8 +223,9 @@ async fn serve(arguments: &Arguments) -> Outcome {
     let options = arguments.clients.options("default".into())?;
     let door = door(arguments, options).await?;
     let (credentials, _following) = credentials(arguments).await?;
-    try_doors(arguments).await?;
-    let mut settings = Settings::default().with(door).with(credentials);
+    try_doors(arguments)?;
+    let settings = Settings::default().with(door).with(credentials);
+    let mut settings = settings.with(Chosen::By("--listen"));
     if arguments.serving.tells_of_itself() {
         settings = settings.with(Tell(|line| eprintln!("plinth: delos server: {line}")));
     }

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_types)] // gRPC is served beside the replica, on a thread and a socket of its own
 
 use super::secure::{self, Protection};
+use plinth_runtime::net::Chosen;
 use plinth_runtime::real::spawn_worker;
 use plinth_runtime::{Duration, spawn};
 use plinth_table::backend::{Answers, Problem};
@@ -23,6 +24,8 @@ const REQUESTS_MAX: usize = 256;
 const REQUESTS_OF_CONNECTION_MAX: usize = 64;
 /// A client that is silent for so long is asked, and let go if it does not answer in the same time.
 const SILENCE: Duration = Duration::from_secs(30);
+/// Where a server of tables listens that is not told, and where a shell looks for it.
+pub const DEFAULT_LISTEN: &str = "127.0.0.1:4680";
 /// The word for programs beside the line of a refusal.
 pub const CODE: &str = "plinth-code";
 
@@ -111,9 +114,8 @@ pub struct Calls {
 /// # Errors
 /// The address cannot be listened at: one line for the user.
 pub fn open(address: SocketAddr, protection: Option<Protection>) -> Outcome<Calls> {
-    let cannot = |error: std::io::Error| {
-        format!("--listen {address}: cannot listen there: {error}; choose another")
-    };
+    let chosen = Chosen::flag("--listen", address.to_string() == DEFAULT_LISTEN);
+    let cannot = |error: std::io::Error| chosen.refused(address, &error);
     let listener = TcpListener::bind(address).map_err(cannot)?;
     listener.set_nonblocking(true).map_err(cannot)?;
     let address = listener.local_addr().map_err(cannot)?;

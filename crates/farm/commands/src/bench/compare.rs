@@ -5,7 +5,7 @@ mod etcd;
 mod redis;
 
 use super::processes::enter;
-use crate::fleet::{Running, Shape};
+use crate::fleet::{FirstPort, Running, Shape};
 use crate::keeping::Keeping;
 use bytes::Bytes;
 use etcd::Etcd;
@@ -41,7 +41,7 @@ pub struct Plan {
     pub duration: Duration,
     pub rounds: u32,
     pub seed: u64,
-    pub port: u16,
+    pub first: FirstPort,
     /// Cluster file of the store.
     pub store: Option<PathBuf>,
     pub redis: Option<SocketAddr>,
@@ -196,7 +196,7 @@ async fn farm(plan: &Plan) -> Outcome<Side> {
         old_mib: 64,
         keeping: Keeping::default(),
     };
-    let mut running = Running::prepare("compare", shape, plan.port, false).await?;
+    let mut running = Running::prepare("compare", shape, plan.first, false).await?;
     running.start().await?;
     let guest = enter(&running).await?;
     let pids = running

@@ -2,7 +2,7 @@
 //! is looked at in small intervals.
 
 use crate::drive::{Drive, master};
-use crate::fleet::Shape;
+use crate::fleet::{FirstPort, Shape};
 use crate::keeping::Keeping;
 use plinth_farm_bench::Report;
 use plinth_farm_member::Replica;
@@ -24,7 +24,7 @@ const STOP_BEGINS_US: u64 = 1_000_000;
 /// What is run.
 pub struct Plan {
     pub machines: u16,
-    pub port: u16,
+    pub first: FirstPort,
     /// Before each failure and after it.
     pub seconds: Duration,
     pub cases: Vec<Case>,
@@ -277,7 +277,7 @@ pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Outcome<Report> {
         "backups": plan.keeping.backups.name(),
     });
     let mut bench = Bench {
-        drive: Drive::prepare("failures", shape, plan.port).await?,
+        drive: Drive::prepare("failures", shape, plan.first).await?,
         plan,
         report: Report::new("failures", settings),
         tell,

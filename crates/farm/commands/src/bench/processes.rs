@@ -1,7 +1,7 @@
 //! `plinth farm bench processes`: a machine of its own process has the objects, and this process, a member without
 //! data, reads them through the engine's transactions.
 
-use crate::fleet::{Running, Shape};
+use crate::fleet::{FirstPort, Running, Shape};
 use crate::keeping::Keeping;
 use plinth_farm_bench::{Report, reads, uncertainty};
 use plinth_farm_server::{Guest, GuestConfig};
@@ -38,7 +38,7 @@ async fn idle(server: &Child, duration: Duration, report: &mut Report) -> Outcom
 }
 
 /// Errors are a line for the user.
-pub async fn run(plan: &reads::Plan, port: u16, tell: &dyn Fn(&str)) -> Outcome<Report> {
+pub async fn run(plan: &reads::Plan, first: FirstPort, tell: &dyn Fn(&str)) -> Outcome<Report> {
     let shape = Shape {
         machines: 1,
         replication: 1,
@@ -47,7 +47,7 @@ pub async fn run(plan: &reads::Plan, port: u16, tell: &dyn Fn(&str)) -> Outcome<
         old_mib: 16,
         keeping: Keeping::default(),
     };
-    let mut running = Running::prepare("processes", shape, port, false).await?;
+    let mut running = Running::prepare("processes", shape, first, false).await?;
     tell("starting another process");
     running.start().await?;
     let guest = enter(&running).await?;

@@ -2,7 +2,7 @@
 //! in memory and with backups on disk only.
 
 use super::processes::enter;
-use crate::fleet::{Running, Shape, first_end};
+use crate::fleet::{FirstPort, Running, Shape, first_end};
 use crate::keeping::{Backups, Keeping};
 use plinth_farm_bench::measure::median;
 use plinth_farm_bench::reads::{self, Objects};
@@ -36,7 +36,7 @@ pub struct Plan {
     pub sides: Vec<Backups>,
     /// So many leaders of each side are killed.
     pub rounds: u32,
-    pub port: u16,
+    pub first: FirstPort,
 }
 
 impl Plan {
@@ -96,7 +96,7 @@ fn ms(duration: Duration) -> f64 {
 /// Enters a fresh cluster, in which nothing is.
 async fn begin(plan: &Plan, backups: Backups) -> Outcome<(Running, Guest)> {
     let shape = plan.shape(backups);
-    let mut running = Running::prepare("promotions", shape, plan.port, false).await?;
+    let mut running = Running::prepare("promotions", shape, plan.first, false).await?;
     running.start().await?;
     let guest = enter(&running).await?;
     Ok((running, guest))

@@ -1,0 +1,155 @@
+//! A port that somebody else has: the one line about it names the flag that chooses another.
+
+use crate::common::{BINARY, Directory, error_line, free_ports};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Ports of which one is taken, and a directory with the cluster file of a server there.
+struct Place {
+    directory: Directory,
+    taken: u16,
+    _listener: TcpListener,
+    free: u16,
+}
+
+impl Place {
+    fn new() -> Place {
+        let (directory, first) = (Directory::new("ports-in-use"), free_ports(12));
+        let taken = first + 1;
+        let listener = TcpListener::bind(("127.0.0.1", taken)).expect("it is free");
+        let place = Place {
+            directory,
+            taken,
+            _listener: listener,
+            free: first + 2,
+        };
+        let text = format!("test:test@{}\n", place.at(place.free));
+        std::fs::write(place.cluster_file(), text).expect("written");
+        place
+    }
+
+    fn cluster_file(&self) -> PathBuf {
+        self.directory.file("plinth.cluster")
+    }
+
+    fn at(&self, port: u16) -> String {
+        format!("127.0.0.1:{port}")
+    }
+
+    /// The error of a command, in which TAKEN, FREE and BEFORE are addresses, and the same with PORT the ports of them.
+    fn error(&self, command: &str) -> String {
+        let words = command.split(' ').map(|word| match word {
+            "TAKEN" => self.at(self.taken),
+            "FREE" => self.at(self.free),
+            "BEFORE" => self.at(self.taken - 1),
+            "TAKENPORT" => self.taken.to_string(),
+            "FREEPORT" => self.free.to_string(),
+            "BEFOREPORT" => (self.taken - 1).to_string(),
+            "FILE" => self.cluster_file().display().to_string(),
+            word => word.to_owned(),
+        });
+        let directory = Directory::new("ports-in-use-data");
+        let ended = Command::new(BINARY)
+            .args(words)
+            .arg("--data-dir")
+            .arg(directory.file("data"))
+            .output();
+        error_line(&ended.expect("the binary was built"))
+    }
+
+    fn is_named(&self, command: &str, how: &str, another: &str) {
+        let (at, said) = (self.at(self.taken), self.error(command));
+        let line = format!(
+            "cannot listen at {at} ({how}): another process listens there; stop it, or choose another {another}\n"
+        );
+        assert!(said.ends_with(&line), "{command}: {said}");
+    }
+}
+
+#[test]
+fn a_server_whose_port_somebody_has_names_the_flag_that_gave_it() {
+    let place = Place::new();
+    for (command, flag) in [
+        ("server -C FILE --listen TAKEN", "--listen"),
+        ("server -C FILE --listen FREE --pages TAKEN", "--pages"),
+        ("server -C FILE --listen FREE --metrics TAKEN", "--metrics"),
+        ("delos server --listen TAKEN", "--listen"),
+        ("delos server --listen FREE --pages TAKEN", "--pages"),
+        (
+            "delos server --listen FREE --zookeeper-listen TAKEN",
+            "--zookeeper-listen",
+        ),
+        (
+            "delos server --listen FREE --zookeeper-admin TAKEN",
+            "--zookeeper-admin",
+        ),
+        ("table server --listen TAKEN", "--listen"),
+        ("farm server -C FILE --listen TAKEN", "--listen"),
+        ("farm server -C FILE --listen FREE --pages TAKEN", "--pages"),
+    ] {
+        place.is_named(command, flag, flag);
+    }
+    place.is_named(
+        "farm server -C FILE --listen BEFORE",
+        "the port behind that of --listen",
+        "--listen",
+    );
+}
+
+#[test]
+fn a_gateway_whose_port_somebody_has_names_the_flag_that_gave_it() {
+    let place = Place::new();
+    for (flags, flag) in [
+        (["--listen", "TAKEN", "--pages", "FREE"], "--listen"),
+        (["--listen", "FREE", "--pages", "TAKEN"], "--pages"),
+    ] {
+        let at = |word: &&str| match *word {
+            "TAKEN" => place.at(place.taken),
+            "FREE" => place.at(place.free),
+            word => word.to_owned(),
+        };
+        let ended = Command::new(BINARY)
+            .args(["keeper", "server", "-C"])
+            .arg(place.cluster_file())
+            .args(flags.iter().map(at))
+            .output();
+        let said = error_line(&ended.expect("the binary was built"));
+        let line = format!("cannot listen at {} ({flag}): ", place.at(place.taken));
+        assert!(said.contains(&line), "{said}");
+        assert!(
+            said.trim_end().ends_with(&format!("choose another {flag}")),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_local_cluster_whose_port_somebody_has_names_its_own_flag_and_starts_nothing() {
+    let place = Place::new();
+    for (command, flag) in [
+        ("dev --port TAKENPORT", "--port"),
+        ("dev --processes 3 --port BEFOREPORT", "--port"),
+        ("dev --port FREEPORT --pages-port TAKENPORT", "--pages-port"),
+        (
+            "dev --port FREEPORT --keeper-port TAKENPORT",
+            "--keeper-port",
+        ),
+        ("farm dev --port BEFOREPORT", "--port"),
+        (
+            "farm dev --port FREEPORT --pages-port BEFOREPORT",
+            "--pages-port",
+        ),
+        ("delos dev x --kind lock --port BEFOREPORT", "--port"),
+        (
+            "delos dev x --kind lock --port FREEPORT --pages-port TAKENPORT",
+            "--pages-port",
+        ),
+        (
+            "delos dev x --kind zelos --port FREEPORT --zookeeper-port TAKENPORT",
+            "--zookeeper-port",
+        ),
+    ] {
+        place.is_named(command, flag, flag);
+    }
+}
