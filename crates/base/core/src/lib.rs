@@ -19,6 +19,7 @@ pub mod output;
 pub mod range_map;
 pub mod selector;
 pub mod shard_order;
+pub mod similar;
 pub mod streams;
 pub mod system_keys;
 pub mod testing;

@@ -1,6 +1,7 @@
 //! `plinth table`: a shell for tables on a replicated log; and a server of them, for one process or for a service.
 //!
 //! - [`session`]: executes statements, whose language is [`plinth_table::language`].
+//! - [`help`]: explains statements.
 //! - [`answer`]: formats the answers as text or as JSON.
 //! - [`door`]: gRPC on a thread of its own, in front of whatever replicates the tables.
 //! - [`secure`]: TLS below gRPC.
@@ -11,10 +12,12 @@ mod alone;
 mod answer;
 mod door;
 mod gateway;
+mod help;
 mod secure;
 mod session;
 
 use crate::delos::names::parse_service;
+use door::DEFAULT_LISTEN;
 use plinth_runtime::real::block_on;
 use plinth_table::language::{Statement, parse};
 use plinth_terminal::tls::{Listen, TlsArguments};
@@ -52,7 +55,7 @@ struct Shell {
         short = 'C',
         long,
         value_name = "IP:PORT[:tls]",
-        default_value = "127.0.0.1:4680"
+        default_value = DEFAULT_LISTEN
     )]
     connect: Listen,
     /// Statements to run, separated by ';', instead of an interactive shell
@@ -81,7 +84,7 @@ struct Serve {
     )]
     service: Option<PathBuf>,
     /// Address for clients, who speak gRPC: proto/table.proto; with `:tls` behind it, by TLS
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:4680")]
+    #[arg(long, value_name = "IP:PORT", default_value = DEFAULT_LISTEN)]
     listen: Listen,
     /// Whether clients by TLS show a certificate: need, want, none
     #[arg(long, value_name = "WHETHER", default_value = "need")]

@@ -8,7 +8,7 @@
 //! update T set A = 1, B = B + 1 [where …] | delete from T [where …]
 //! select * | A, B from T [where …] [order by A [desc], …] [limit N] [using I]
 //! begin | require [missing] T (A = 1) [where …] | commit | rollback
-//! tables | describe T | help | exit
+//! tables | describe T | help [STATEMENT] | exit
 //!
 //! where: A = 1, !=, <, <=, >, >=, is [not] null, in (1, 2), starts with 'x'; not, and, or, parentheses
 //! values: null, true, false, 12, -1.5, nan, infinity, 'text', x'00ff', timestamp '2026-01-31 12:00:00.5'
@@ -22,20 +22,6 @@ mod words;
 
 use crate::filter::Filter;
 pub use statement::Statement;
-
-/// What `help` shows.
-pub const HELP: &str = "\
-create table T (A int, B text null default 'x', primary key (A), [unique] index I (B))
-drop table T | alter table T add column C bool null | alter table T drop column C
-create [unique] index I on T (A, B) | drop index I on T
-insert into T (A, B) values (1, 'a'), (2, 'b') | upsert into ...
-update T set A = 1, B = B + 1 [where ...] | delete from T [where ...]
-select * | A, B from T [where ...] [order by A [desc], ...] [limit N] [using I]
-begin | require [missing] T (A = 1) [where ...] | commit | rollback
-tables | describe T | help | exit
-kinds: bool, int, float, text, bytes, timestamp
-where: A = 1, !=, <, <=, >, >=, is [not] null, in (1, 2), starts with 'x'; not, and, or, parentheses
-values: null, true, false, 12, -1.5, nan, infinity, 'text', x'00ff', timestamp '2026-01-31 12:00:00.5'";
 
 /// The statements in `text`, which are separated by `;`.
 ///

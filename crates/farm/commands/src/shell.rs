@@ -12,6 +12,7 @@ use plinth_runtime::{Duration, Either, race, timeout};
 use plinth_terminal::Outcome;
 use plinth_terminal::shell::answer::{Answer, FormArguments};
 use plinth_terminal::shell::complete::{Completer, complete};
+use plinth_terminal::shell::help::{ESCAPING, Help, page};
 use plinth_terminal::shell::runner;
 use plinth_terminal::shell::words::split;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -137,42 +138,46 @@ enum Statement {
     Commit,
     Rollback,
     Status,
-    Help,
+    Help(Option<String>),
     Exit,
 }
 
-/// Name, arguments, description.
-const HELP: [(&str, &str, &str); 11] = [
-    (
-        "begin",
-        "",
-        "start a transaction, which the statements up to commit or rollback belong to",
-    ),
-    ("clear", "KEY", "remove a key"),
-    (
-        "clearrange",
-        "BEGIN END",
-        "remove every key from BEGIN up to, and without, END",
-    ),
-    ("commit", "", "commit the transaction"),
-    ("exit", "", "leave"),
-    ("get", "KEY", "show the value of a key"),
-    (
-        "getrange",
-        "BEGIN [END] [LIMIT]",
-        "show the pairs from BEGIN up to, and without, END; without END, those that begin with BEGIN",
-    ),
-    ("help", "", "list the statements"),
-    ("rollback", "", "end the transaction without a commit"),
-    ("set", "KEY VALUE", "write a pair"),
-    ("status", "", "show the state of the cluster"),
-];
+#[rustfmt::skip]
+const HELP: Help = Help {
+    groups: &[
+        ("Reading", &[
+            page("get", "KEY", "show the value of a key", "get hello"),
+            page("getrange", "BEGIN [END] [LIMIT]",
+                "show the pairs from BEGIN up to, and without, END; without END, those that begin with BEGIN",
+                "getrange user/a user/n 100"),
+        ]),
+        ("Writing", &[
+            page("set", "KEY VALUE", "write a pair", "set hello \"big world\""),
+            page("clear", "KEY", "remove a key", "clear hello"),
+            page("clearrange", "BEGIN END", "remove every key from BEGIN up to, and without, END",
+                "clearrange user/a user/n"),
+        ]),
+        ("Transactions", &[
+            page("begin", "", "start a transaction, which the statements up to commit or rollback belong to",
+                "begin; set a 1; set b 2; commit"),
+            page("commit", "", "commit the transaction", "begin; clear a; commit"),
+            page("rollback", "", "end the transaction without a commit", "begin; clear a; rollback"),
+        ]),
+        ("The cluster", &[page("status", "", "show the state of the cluster", "status")]),
+        ("The shell", &[
+            page("help", "[STATEMENT|escaping]", "explain a statement, or escapes in keys", "help getrange"),
+            page("exit", "", "leave; quit does so, too", "exit"),
+        ]),
+    ],
+    topics: &[("escaping", "how keys and values are written and shown")],
+};
 
-fn help() -> String {
-    let lines = HELP.iter();
-    let lines = lines
-        .map(|(name, arguments, what)| format!("  {:<31} {what}", format!("{name} {arguments}")));
-    lines.collect::<Vec<_>>().join("\n")
+fn help(of: Option<&str>) -> Outcome<String> {
+    match of {
+        None => Ok(HELP.screen()),
+        Some("escaping") => Ok(ESCAPING.into()),
+        Some(wanted) => HELP.page(wanted).ok_or_else(|| HELP.unexplained(wanted)),
+    }
 }
 
 fn parse(words: &[Vec<u8>]) -> Outcome<Statement> {
@@ -198,12 +203,13 @@ fn parse(words: &[Vec<u8>]) -> Outcome<Statement> {
         ("commit", 0) => Statement::Commit,
         ("rollback", 0) => Statement::Rollback,
         ("status", 0) => Statement::Status,
-        ("help", 0) => Statement::Help,
+        ("help", 0) => Statement::Help(None),
+        ("help", 1) => {
+            let of = String::from_utf8_lossy(&words[1]).to_ascii_lowercase();
+            Statement::Help(Some(of))
+        }
         ("exit" | "quit", 0) => Statement::Exit,
-        _ => match HELP.iter().find(|(known, ..)| *known == name) {
-            Some((name, arguments, _)) => return Err(format!("usage: {name} {arguments}")),
-            None => return Err(format!("there is no statement `{name}'; `help' lists them")),
-        },
+        _ => return Err(HELP.usage(&name).unwrap_or_else(|| HELP.unknown(&name))),
     })
 }
 
@@ -219,10 +225,10 @@ impl runner::Session for Session {
     type Statement = Statement;
 
     fn completer(&self) -> Completer {
-        let names = || HELP.iter().map(|(name, ..)| String::from(*name)).collect();
-        Box::new(move |line| {
+        Box::new(|line| {
             complete(line, |words| match words {
-                [] => names(),
+                [] => HELP.names().map(String::from).collect(),
+                [help] if help == "help" => HELP.subjects().map(String::from).collect(),
                 _ => Vec::new(),
             })
         })
@@ -274,7 +280,7 @@ impl runner::Session for Session {
                 let seen = survey(&caller(&self.file), &self.file, LOOK_LIMIT).await;
                 Ok(Answer::Text(status_text(&seen)))
             }
-            Statement::Help => Ok(Answer::Text(help())),
+            Statement::Help(of) => help(of.as_deref()).map(Answer::Text),
             Statement::Exit => Ok(Answer::Nothing),
         }
     }
@@ -357,6 +363,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plinth_terminal::shell::help::check;
     use runner::Session as _;
 
     #[test]
@@ -367,11 +374,23 @@ mod tests {
         for (text, word) in [
             ("get", "usage: get KEY"),
             ("fly", "fly"),
+            ("gte a", "did you mean `get'?"),
             ("getrange a b 0", "limit"),
         ] {
             let error = Session::parse(text).expect_err(text);
             assert!(error.contains(word), "{text}: {error}");
         }
-        assert!(HELP.iter().all(|(name, ..)| help().contains(name)));
+    }
+
+    #[test]
+    fn every_statement_is_in_a_group_on_one_screen_and_has_a_page_and_an_example() {
+        check(&HELP);
+        assert!(HELP.subjects().all(|subject| help(Some(subject)).is_ok()));
+        for page in HELP.pages() {
+            let found = Session::parse(page.example);
+            assert!(found.is_ok(), "{}: {found:?}", page.example);
+        }
+        let line = help(Some("rolback")).expect_err("there is none");
+        assert!(line.ends_with("did you mean `rollback'?"), "{line}");
     }
 }

@@ -2,8 +2,9 @@
 
 use super::answer::Answer;
 use super::door::CODE;
+use super::help::help;
 use super::secure::Connector;
-use plinth_table::language::{HELP, Statement};
+use plinth_table::language::Statement;
 use plinth_table::limits;
 use plinth_table::proto::{self, request::What};
 use plinth_table::request::{Operation, Request, Transaction};
@@ -139,7 +140,8 @@ impl Session {
             }
             Statement::Tables => self.describe("").await,
             Statement::Describe(table) => self.describe(&table).await,
-            Statement::Help | Statement::Exit => Ok(Answer::Text(HELP.into())),
+            Statement::Help(of) => help(&of).map(Answer::Text),
+            Statement::Exit => Ok(Answer::Done),
         }
     }
 

@@ -7,9 +7,16 @@ use crate::proto::request::What;
 use crate::proto::{self, Comparison, Kind};
 use crate::request::{Assignment, Cells, Condition, Expect, Operation, To};
 use crate::value::Value;
+use plinth_core::similar::most_similar;
 
 /// Deepest nesting of a filter.
 const DEPTH_MAX: usize = 50;
+
+/// With which statements begin.
+const FIRST_WORDS: [&str; 16] = [
+    "create", "drop", "alter", "insert", "upsert", "update", "delete", "select", "begin",
+    "require", "commit", "rollback", "tables", "describe", "help", "exit",
+];
 
 type Parsed<T> = Result<T, String>;
 
@@ -192,13 +199,29 @@ impl<'a> Parser<'a> {
             "rollback" => Statement::Rollback,
             "tables" => Statement::Tables,
             "describe" => Statement::Describe(self.name("the name of a table")?),
-            "help" => Statement::Help,
+            "help" => Statement::Help(self.rest_of_help()),
             "exit" | "quit" => Statement::Exit,
-            _ => {
+            other => {
                 self.at -= 1;
-                return self.expected("a statement (`help` lists them)");
+                let expected = self.expected("a statement (`help` lists them)");
+                return match most_similar(other, FIRST_WORDS) {
+                    Some(meant) => {
+                        expected.map_err(|line| format!("{line}; did you mean `{meant}`?"))
+                    }
+                    None => expected,
+                };
             }
         })
+    }
+
+    /// What help is wanted about: the words up to the end of the statement.
+    fn rest_of_help(&mut self) -> String {
+        let mut words = Vec::new();
+        while let Some(Word::Bare(word)) = self.peek() {
+            words.push(word.to_lowercase());
+            self.at += 1;
+        }
+        words.join(" ")
     }
 
     fn create(&mut self) -> Parsed<What> {

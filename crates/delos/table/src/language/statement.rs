@@ -20,6 +20,7 @@ pub enum Statement {
     Rollback,
     Tables,
     Describe(String),
-    Help,
+    /// About a statement or something else; about all.
+    Help(String),
     Exit,
 }

@@ -166,6 +166,10 @@ fn errors_say_what_was_expected_and_where() {
             "frobnicate t",
             "a statement (`help` lists them) is expected at \"frobnicate t\"",
         ),
+        (
+            "selct * from t",
+            "a statement (`help` lists them) is expected at \"selct * from t\"; did you mean `select`?",
+        ),
         ("select * t", "`from` is expected at \"t\""),
         (
             "select * from",

@@ -53,10 +53,7 @@ pub fn next(words: &[String], known: &Known) -> Vec<String> {
     let knobs = || Knobs::default().list().into_iter();
     match words[..] {
         [] => help::names().chain(["quit"]).map(String::from).collect(),
-        ["help"] => {
-            let topics = help::TOPICS.iter().map(|(name, _)| *name);
-            help::names().chain(topics).map(String::from).collect()
-        }
+        ["help"] => help::subjects().map(String::from).collect(),
         ["status"] => owned(&["minimal", "details", "json"]),
         ["writemode"] | ["option"] => owned(&["on", "off"]),
         ["option", "on" | "off"] => options::names().map(String::from).collect(),

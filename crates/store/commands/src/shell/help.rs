@@ -1,108 +1,133 @@
 //! What `help` says: of every statement, and of the topics `escaping` and `options`.
 
 use super::options;
-use plinth_terminal::wrap::wrapped;
+use plinth_terminal::shell::help::{ESCAPING, Help, page};
 
-/// Columns of a terminal that is not wide.
-const COLUMNS: usize = 80;
-const NAME_COLUMNS: usize = 16;
-
-/// Name, arguments, description.
 #[rustfmt::skip]
-const HELP: &[(&str, &str, &str)] = &[
-    ("begin", "", "start a transaction, which the statements up to commit or rollback belong to"),
-    ("clear", "KEY", "remove a key"),
-    ("clearknob", "NAME", "let a knob have its default value again in every process"),
-    ("clearrange", "BEGIN END", "remove every key from BEGIN up to, and without, END"),
-    ("commit", "", "commit the transaction"),
-    ("configure", "[new] [single|double|triple|three_data_hall] [ssd|memory] \
-        [logs=N] [commit_proxies=N] [grv_proxies=N] [resolvers=N] [clients=all|reads|tokens]",
-        "change the configuration; with new, create the database of a new cluster; \
-        clients says what a client may do without a token: all, read, or nothing"),
-    ("consistencycheck", "", "compare all replicas, now; the database does so by itself, slowly, all the time"),
-    ("coordinators", "[auto|IP:PORT…|HOST:PORT…]",
-        "let these servers be the coordinators, or with auto those that suit best; \
-        without arguments, show who they are"),
-    ("createtenant", "NAME", "create a tenant"),
-    ("datadistribution", "on|off|enable|disable [ssfailure|rebalance]",
-        "switch data distribution on or off, or the copying of what failed servers had, or the balancing of bytes; \
-        while it is off nothing heals"),
-    ("defaulttenant", "", "leave the tenant: use the database itself"),
-    ("deletetenant", "NAME", "delete a tenant, which must be empty"),
-    ("exclude", "[force] [no_wait] [TARGET…]",
-        "let processes have neither data nor roles, and wait until they have none: IP:PORT, IP, \
-        or locality_zoneid:NAME (also machineid, processid, data_hall, dcid); \
-        with force, also who is not there; without TARGET, list who is excluded"),
-    ("exit", "", "leave"),
-    ("fileconfigure", "[new] FILE",
-        "as configure, with a file of JSON that has members of `configuration' in the status document"),
-    ("get", "KEY", "show the value of a key"),
-    ("getknob", "[NAME]", "show the value that the cluster has set for a knob, or its default; without NAME, of all"),
-    ("getlocation", "KEY", "show the storage servers that hold a key"),
-    ("getrange", "BEGIN [END] [LIMIT]",
-        "show the pairs from BEGIN up to, and without, END; without END, those that begin with BEGIN"),
-    ("getrangekeys", "BEGIN [END] [LIMIT]", "as getrange, but only the keys"),
-    ("gettenant", "NAME", "show the number and the prefix of a tenant"),
-    ("getversion", "", "show the read version of the transaction, or the newest one"),
-    ("help", "[STATEMENT|escaping|options]", "explain a statement, escapes in keys, or options of transactions"),
-    ("include", "all|TARGET…", "take back what `exclude' did"),
-    ("kill", "[list|all|IP:PORT…|ID…]",
-        "end processes by their addresses, or all, for those who started them to start them again; or a role by the \
-        begin of its id, as a crash would; without arguments, list them"),
-    ("listtenants", "", "list the tenants"),
-    ("listtrusted", "", "list the keys whose tokens count, and what clients may do without a token"),
-    ("lock", "", "let only transactions that know of the lock read and write"),
-    ("maintenance", "[on ZONE SECONDS|off]",
-        "wait for the servers of a zone while they are gone, for so long, instead of copying what they had; ends \
-        when a storage server of another zone fails; without arguments, show which zone"),
-    ("option", "[on|off OPTION [NUMBER]]",
-        "set an option of all transactions from now on; without arguments, show which are on"),
-    ("renametenant", "OLD NEW", "give a tenant another name; its data stays as it is"),
-    ("reset", "", "forget what the transaction has done so far"),
-    ("revoke", "NAME", "let no token count any more that this key has signed"),
-    ("rollback", "", "end the transaction without a commit"),
-    ("set", "KEY VALUE", "write a pair"),
-    ("setclass", "[IP:PORT unset|storage|log|stateless|tester|default]",
-        "let a process be for something else than its --class says, and with default for that again; \
-        takes one recovery; without arguments, list the classes"),
-    ("setknob", "NAME VALUE",
-        "set a knob for every process that was not given it with --knob, now; `getknob' lists all"),
-    ("sleep", "SECONDS", "wait"),
-    ("status", "[minimal|details|json]", "show the state of the cluster"),
-    ("tenant", "create|delete|get|list|use [NAME] | rename OLD NEW",
-        "the statements about tenants, in another form"),
-    ("throttle", "on tag TAG [RATE [SECONDS [immediate|default|batch [REASON]]]] | off [all|tag TAG] | list \
-        | enable|disable auto",
-        "limit transactions with a tag to so many a second (10) for so long (3600 s); list limits; \
-        allow or forbid the database to find such tags itself"),
-    ("trustkey", "NAME PUBLICKEY",
-        "let tokens count that this key signs; `plinth token new' makes one; replaces another key of that name"),
-    ("unlock", "ID", "take the lock away, with the id that `lock' told"),
-    ("usetenant", "[NAME]", "use a tenant; without NAME, the database itself"),
-    ("waitconnected", "", "wait until the cluster's controller answers, as long as it takes"),
-    ("waitopen", "", "wait until the database serves, as long as it takes"),
-    ("watch", "KEY", "wait until the value of a key changes; interrupt to stop waiting"),
-    ("writemode", "on|off", "allow or forbid statements that write"),
-];
-
-/// Topics of `help` that are no statements: name, description.
-pub const TOPICS: [(&str, &str); 2] = [
-    ("escaping", "how keys and values are written and shown"),
-    ("options", "the options of transactions that `option' sets"),
-];
-
-const ESCAPING: &str = r#"A statement is words with blanks between them, and `;' stands between statements. In keys and
-values:
-
-  \xNN              the byte with this hexadecimal number: \x00, \xff
-  \\ \" \; \        a backslash, a quote, a semicolon, a blank (a backslash before each)
-  \t \n \r \0       a tab, a line feed, a carriage return, a zero byte
-  "hello world"     what is in double quotes is one word, with its blanks and semicolons; escapes count there too
-  hello\x20world    the same word
-  ""                the empty word
-
-Any other text stands for its bytes in UTF-8. Keys and values are shown with \xNN for each byte that is not printable
-ASCII, and \\ for a backslash. With --tsv and --json they are shown so, too."#;
+const HELP: Help = Help {
+    groups: &[
+        ("Reading", &[
+            page("get", "KEY", "show the value of a key", "get hello"),
+            page("getrange", "BEGIN [END] [LIMIT]",
+                "show the pairs from BEGIN up to, and without, END; without END, those that begin with BEGIN",
+                "getrange user/a user/n 100"),
+            page("getrangekeys", "BEGIN [END] [LIMIT]", "as getrange, but only the keys", "getrangekeys user/"),
+            page("getversion", "", "show the read version of the transaction, or the newest one", "getversion"),
+            page("watch", "KEY", "wait until the value of a key changes; interrupt to stop waiting", "watch hello"),
+        ]),
+        ("Writing", &[
+            page("set", "KEY VALUE", "write a pair", "set hello \"big world\""),
+            page("clear", "KEY", "remove a key", "clear hello"),
+            page("clearrange", "BEGIN END", "remove every key from BEGIN up to, and without, END",
+                "clearrange user/a user/n"),
+            page("writemode", "on|off", "allow or forbid statements that write", "writemode off"),
+        ]),
+        ("Transactions", &[
+            page("begin", "", "start a transaction, which the statements up to commit or rollback belong to",
+                "begin; set a 1; set b 2; commit"),
+            page("commit", "", "commit the transaction", "begin; clear a; commit"),
+            page("rollback", "", "end the transaction without a commit", "begin; clear a; rollback"),
+            page("reset", "", "forget what the transaction has done so far", "begin; clear a; reset; set a 2; commit"),
+            page("option", "[on|off OPTION [NUMBER]]",
+                "set an option of all transactions from now on; without arguments, show which are on",
+                "option on timeout 5000"),
+        ]),
+        ("Tenants", &[
+            page("createtenant", "NAME", "create a tenant", "createtenant web"),
+            page("deletetenant", "NAME", "delete a tenant, which must be empty", "deletetenant web"),
+            page("gettenant", "NAME", "show the number and the prefix of a tenant", "gettenant web"),
+            page("listtenants", "", "list the tenants", "listtenants"),
+            page("renametenant", "OLD NEW", "give a tenant another name; its data stays as it is",
+                "renametenant web shop"),
+            page("usetenant", "[NAME]", "use a tenant; without NAME, the database itself", "usetenant web"),
+            page("defaulttenant", "", "leave the tenant: use the database itself", "defaulttenant"),
+            page("tenant", "create|delete|get|list|use [NAME] | rename OLD NEW",
+                "the statements about tenants, in another form", "tenant use web"),
+        ]),
+        ("The cluster", &[
+            page("status", "[minimal|details|json]", "show the state of the cluster", "status details"),
+            page("getlocation", "KEY", "show the storage servers that hold a key", "getlocation hello"),
+            page("consistencycheck", "",
+                "compare all replicas, now; the database does so by itself, slowly, all the time",
+                "consistencycheck"),
+            page("waitconnected", "", "wait until the cluster's controller answers, as long as it takes",
+                "waitconnected; status"),
+            page("waitopen", "", "wait until the database serves, as long as it takes", "waitopen; get hello"),
+        ]),
+        ("Configuration", &[
+            page("configure", "[new] [single|double|triple|three_data_hall] [ssd|memory] \
+                [logs=N] [commit_proxies=N] [grv_proxies=N] [resolvers=N] [clients=all|reads|tokens]",
+                "change the configuration; with new, create the database of a new cluster; \
+                clients says what a client may do without a token: all, read, or nothing",
+                "configure double logs=3"),
+            page("fileconfigure", "[new] FILE",
+                "as configure, with a file of JSON that has members of `configuration' in the status document",
+                "fileconfigure wanted.json"),
+            page("coordinators", "[auto|IP:PORT…|HOST:PORT…]",
+                "let these servers be the coordinators, or with auto those that suit best; \
+                without arguments, show who they are",
+                "coordinators auto"),
+            page("setclass", "[IP:PORT unset|storage|log|stateless|tester|default]",
+                "let a process be for something else than its --class says, and with default for that again; \
+                takes one recovery; without arguments, list the classes",
+                "setclass 10.0.0.4:4500 storage"),
+            page("setknob", "NAME VALUE",
+                "set a knob for every process that was not given it with --knob, now; `getknob' lists all",
+                "setknob moves_max 4"),
+            page("getknob", "[NAME]",
+                "show the value that the cluster has set for a knob, or its default; without NAME, of all",
+                "getknob moves_max"),
+            page("clearknob", "NAME", "let a knob have its default value again in every process",
+                "clearknob moves_max"),
+        ]),
+        ("Servers", &[
+            page("exclude", "[force] [no_wait] [TARGET…]",
+                "let processes have neither data nor roles, and wait until they have none: IP:PORT, IP, \
+                or locality_zoneid:NAME (also machineid, processid, data_hall, dcid); \
+                with force, also who is not there; without TARGET, list who is excluded",
+                "exclude 10.0.0.4:4500 locality_zoneid:rack-2"),
+            page("include", "all|TARGET…", "take back what `exclude' did", "include 10.0.0.4:4500"),
+            page("kill", "[list|all|IP:PORT…|ID…]",
+                "end processes by their addresses, or all, for those who started them to start them again; or a role \
+                by the begin of its id, as a crash would; without arguments, list them",
+                "kill 10.0.0.4:4500"),
+            page("maintenance", "[on ZONE SECONDS|off]",
+                "wait for the servers of a zone while they are gone, for so long, instead of copying what they had; \
+                ends when a storage server of another zone fails; without arguments, show which zone",
+                "maintenance on rack-2 600"),
+            page("datadistribution", "on|off|enable|disable [ssfailure|rebalance]",
+                "switch data distribution on or off, or the copying of what failed servers had, or the balancing of \
+                bytes; while it is off nothing heals",
+                "datadistribution disable rebalance"),
+            page("throttle", "on tag TAG [RATE [SECONDS [immediate|default|batch [REASON]]]] | off [all|tag TAG] | \
+                list | enable|disable auto",
+                "limit transactions with a tag to so many a second (10) for so long (3600 s); list limits; \
+                allow or forbid the database to find such tags itself",
+                "throttle on tag reports 50 600"),
+        ]),
+        ("Access", &[
+            page("lock", "", "let only transactions that know of the lock read and write", "lock"),
+            page("unlock", "ID", "take the lock away, with the id that `lock' told",
+                "unlock 0123456789abcdef0123456789abcdef"),
+            page("trustkey", "NAME PUBLICKEY",
+                "let tokens count that this key signs; `plinth token new' makes one; replaces another key of that name",
+                "trustkey billing AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"),
+            page("listtrusted", "",
+                "list the keys whose tokens count, and what clients may do without a token", "listtrusted"),
+            page("revoke", "NAME", "let no token count any more that this key has signed", "revoke billing"),
+        ]),
+        ("The shell", &[
+            page("help", "[STATEMENT|escaping|options]",
+                "explain a statement, escapes in keys, or options of transactions", "help getrange"),
+            page("sleep", "SECONDS", "wait", "sleep 1.5"),
+            page("exit", "", "leave; quit does so, too", "exit"),
+        ]),
+    ],
+    topics: &[
+        ("escaping", "how keys and values are written and shown"),
+        ("options", "the options of transactions that `option' sets"),
+    ],
+};
 
 /// Statements of `fdbcli` that are not here, and what to do instead. `docs/migrating-from-foundationdb.md` says more.
 const INSTEAD: [(&str, &str); 16] = [
@@ -134,84 +159,76 @@ const DUMP: &str = "`plinth dump' and `plinth load' save and restore";
 const TOP: &str = "`plinth top' shows which processes are busy, `getlocation' who holds a key";
 
 pub fn names() -> impl Iterator<Item = &'static str> {
-    HELP.iter().map(|(name, ..)| *name)
+    HELP.names()
+}
+
+/// What may stand behind `help`.
+pub fn subjects() -> impl Iterator<Item = &'static str> {
+    HELP.subjects()
 }
 
 /// How a statement is written; `None` if there is none of that name.
 pub fn usage(name: &str) -> Option<String> {
-    let (name, arguments, _) = HELP.iter().find(|(known, ..)| *known == name)?;
-    Some(format!("usage: {name} {arguments}"))
+    HELP.usage(name)
+}
+
+fn instead(name: &str) -> Option<String> {
+    let (_, instead) = INSTEAD.iter().find(|(known, _)| *known == name)?;
+    Some(format!("`{name}' of fdbcli is not here; {instead}"))
 }
 
 pub fn unknown(name: &str) -> String {
-    match INSTEAD.iter().find(|(known, _)| *known == name) {
-        Some((_, instead)) => format!("`{name}' of fdbcli is not here; {instead}"),
-        None => format!("there is no statement `{name}'; `help' lists them"),
-    }
+    instead(name).unwrap_or_else(|| HELP.unknown(name))
 }
 
 /// The text of `help`.
 pub fn help(of: Option<&str>) -> Result<String, String> {
     match of {
-        None => Ok(all()),
+        None => Ok(HELP.screen()),
         Some("escaping") => Ok(ESCAPING.into()),
         Some("options") => Ok(options::described()),
-        Some(wanted) => match HELP.iter().find(|(name, ..)| *name == wanted) {
-            Some((name, arguments, what)) => {
-                let more = match *name {
-                    "option" => "\n  `help options' lists the options",
-                    _ => "",
-                };
-                let usage = [&[*name], &words(arguments)[..]].concat();
-                let usage = wrapped(usage, COLUMNS - 4).join("\n    ");
-                let what = wrapped(words(what), COLUMNS - 2).join("\n  ");
-                Ok(format!("{usage}\n  {what}{more}"))
-            }
-            None => Err(unknown(wanted)),
-        },
+        Some(wanted) => {
+            let page = HELP.page(wanted);
+            let page =
+                page.ok_or_else(|| instead(wanted).unwrap_or_else(|| HELP.unexplained(wanted)))?;
+            let more = match wanted {
+                "option" => "\n  `help options' lists the options",
+                _ => "",
+            };
+            Ok(format!("{page}{more}"))
+        }
     }
-}
-
-fn words(text: &str) -> Vec<&str> {
-    text.split_whitespace().collect()
-}
-
-fn all() -> String {
-    let described = |(name, _, what): &(&str, &str, &str)| {
-        let indent = NAME_COLUMNS + 3;
-        let what = wrapped(words(what), COLUMNS - indent).join(&format!("\n{:indent$}", ""));
-        format!("  {name:<NAME_COLUMNS$} {what}")
-    };
-    let mut lines: Vec<String> = HELP.iter().map(described).collect();
-    lines.push(String::new());
-    lines.push("`help STATEMENT' says more, and there are:".into());
-    let topic = |(name, what): &(&str, &str)| format!("  help {name:<11} {what}");
-    lines.extend(TOPICS.iter().map(topic));
-    lines.join("\n")
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::statement::parse_all;
     use super::*;
+    use plinth_terminal::shell::help::check;
 
     #[test]
-    fn every_statement_and_every_topic_is_explained() {
-        let all = help(None).expect("there is help");
-        let topics = TOPICS.iter().map(|(name, _)| *name);
-        assert!(
-            names()
-                .chain(topics)
-                .all(|name| all.contains(name) && help(Some(name)).is_ok())
-        );
-        assert!(help(Some("nothing")).is_err());
-        let texts = names().map(|name| help(Some(name)));
-        for text in texts.chain([Ok(all)]) {
-            let text = text.expect("there is help");
-            let longest = text.lines().map(str::len).max();
-            assert!(longest.is_some_and(|length| length <= COLUMNS), "{text}");
-        }
+    fn every_statement_is_in_a_group_on_one_screen_and_every_page_explains_one() {
+        check(&HELP);
+        assert!(subjects().all(|subject| help(Some(subject)).is_ok()));
         let options = help(Some("options")).expect("a topic");
         assert!(options::names().all(|name| options.contains(name)));
+        let unknown = help(Some("getrnage")).expect_err("there is none");
+        assert!(unknown.ends_with("did you mean `getrange'?"), "{unknown}");
+        assert_eq!(
+            help(Some("quota")).expect_err("it is fdbcli's"),
+            super::unknown("quota")
+        );
+    }
+
+    #[test]
+    fn every_example_is_one() {
+        for page in HELP.pages() {
+            // A file is read when its statement is understood.
+            let found = parse_all(page.example);
+            let is_one = found.is_ok() || page.name == "fileconfigure";
+            assert!(is_one, "{}: {found:?}", page.example);
+            assert!(page.example.contains(page.name), "{}", page.example);
+        }
     }
 
     #[test]
@@ -223,23 +240,5 @@ mod tests {
         }
         let told = "`quota' of fdbcli is not here; `throttle' limits transactions with a tag";
         assert_eq!(unknown("quota"), told);
-    }
-
-    #[test]
-    fn what_the_help_says_of_escapes_is_so() {
-        let words = plinth_terminal::shell::words::split(
-            r#"\x00\xff \\\"\;\  \t\n\r\0 "hello world" hello\x20world "" "a;b""#,
-        );
-        let words = words.expect("they are escapes").remove(0);
-        let wanted: [&[u8]; 7] = [
-            b"\0\xff",
-            b"\\\"; ",
-            b"\t\n\r\0",
-            b"hello world",
-            b"hello world",
-            b"",
-            b"a;b",
-        ];
-        assert_eq!(words, wanted);
     }
 }

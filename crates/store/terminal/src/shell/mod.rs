@@ -3,10 +3,12 @@
 //! - [`runner`]: reads lines and prints answers. [`editor`] is how a person writes lines.
 //! - [`words`]: splits a line into statements and words.
 //! - [`answer`]: formats answers as text, in the form of FoundationDB's shell, as JSON, or for `cut` and `awk`.
+//! - [`help`]: what `help` shows.
 //! - [`complete`]: finds where in a line words are completed.
 
 pub mod answer;
 pub mod complete;
 mod editor;
+pub mod help;
 pub mod runner;
 pub mod words;
