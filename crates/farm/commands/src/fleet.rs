@@ -84,8 +84,23 @@ fn coordinators(machines: u16) -> u16 {
     if machines < 3 { 1 } else { 3 }
 }
 
-/// The cluster file of an earlier run, if there is one. One that is not understood is somebody's, too.
-async fn former(path: &Path) -> Outcome<Option<ClusterFile>> {
+/// The cluster file of an earlier run in the directory, if there is one.
+async fn former(above: &Path, path: &Path) -> Outcome<Option<ClusterFile>> {
+    let at = above.display();
+    let found = found(path).await;
+    let found = found
+        .map_err(|line| format!("data directory {at}: {line}; choose another with --data-dir"))?;
+    let is_own = |found: &ClusterFile| found.description == FARM_DESCRIPTION;
+    match found.as_ref().is_none_or(is_own) {
+        true => Ok(found),
+        false => Err(format!(
+            "data directory {at} holds a cluster of the store; choose another with --data-dir"
+        )),
+    }
+}
+
+/// The cluster file, if there is one. One that is not understood is somebody's, too.
+async fn found(path: &Path) -> Outcome<Option<ClusterFile>> {
     match plinth_runtime::disk::exists(path).await {
         Ok(false) => Ok(None),
         Ok(true) => {
@@ -116,22 +131,7 @@ impl Fleet {
             ));
         }
         let path = above.join(cluster_file::DEFAULT_NAME);
-        let found = former(&path).await;
-        let found = found.map_err(|line| {
-            format!(
-                "data directory {}: {line}; choose another with --data-dir",
-                above.display()
-            )
-        })?;
-        if found
-            .as_ref()
-            .is_some_and(|found| found.description != FARM_DESCRIPTION)
-        {
-            return Err(format!(
-                "data directory {} holds a cluster of the store; choose another with --data-dir",
-                above.display()
-            ));
-        }
+        let found = former(above, &path).await?;
         ports::check_free(listeners(first, pages_port, shape.machines))?;
         let left = found.filter(|found| above.join(format!("farm-{}", found.id)).is_dir());
         let id = match left.filter(|_| shape.keeping.durable) {

@@ -119,8 +119,7 @@ fn with_place(line: String) -> String {
 
 async fn serve(arguments: &Arguments) -> Outcome {
     let at = |line: String| format!("server {}: {line}", arguments.listen.address);
-    let settings = arguments.tls.settings();
-    let loading = Family::Store.load(&arguments.cluster_file, settings);
+    let loading = Family::Store.load(&arguments.cluster_file, arguments.tls.settings());
     let mut cluster = loading.await.map_err(|error| at(with_remedy(error)))?;
     arguments
         .listen

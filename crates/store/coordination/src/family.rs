@@ -1,5 +1,5 @@
-//! Which system a cluster file is of. All systems have the same form of file, so that a tool of one can read the file of
-//! another, and would wait for a cluster that never answers it.
+//! Which system a cluster file is of. All systems have the same form of file, so that a tool of one can read the file
+//! of another, and would wait for a cluster that never answers it.
 
 use crate::cluster_file::{ClusterFile, ClusterFileError};
 use plinth_runtime::Boxed;

@@ -4,86 +4,77 @@ use crate::common::{BINARY, Directory, error_line};
 use std::process::Command;
 
 const ID: &str = "00ff00ff00ff00ff";
+const OF_STORE: [&str; 8] = [
+    "status",
+    "top --once",
+    "cli --exec status",
+    "dump OUT",
+    "bench run",
+    "keeper server --listen 127.0.0.1:0",
+    "keeper export --to-files OUT",
+    "server --listen 127.0.0.1:4500 --data-dir DATA",
+];
+const OF_DELOS: [&str; 4] = [
+    "delos status",
+    "delos top --once",
+    "delos check",
+    "table server",
+];
+const OF_FARM: [&str; 4] = [
+    "farm status",
+    "farm cli --exec status",
+    "farm server --listen 127.0.0.1:4500 --data-dir DATA",
+    "farm create --machines 1",
+];
+
+fn written(directory: &Directory, name: &str, key: &str) -> String {
+    let path = directory.file(name);
+    std::fs::create_dir_all(path.parent().expect("a directory")).expect("made");
+    std::fs::write(&path, format!("{key}@127.0.0.1:1\n")).expect("written");
+    path.display().to_string()
+}
+
+/// The command refuses the file, which is for commands behind the word `system`.
+fn refuses(directory: &Directory, command: &str, own: &str, (file, system): (&str, &str)) {
+    let path = |name: &str| directory.file(name).display().to_string();
+    let words = command.split(' ').map(|word| match word {
+        "DATA" => path("data"),
+        "OUT" => path("out"),
+        word => word.to_owned(),
+    });
+    let ended = Command::new(BINARY).args(words).args(["-C", file]).output();
+    let said = error_line(&ended.expect("the binary was built"));
+    for part in [
+        format!("{file} is a cluster file of "),
+        format!(", not of {own}; "),
+        format!("use plinth {system}status -C {file}, or another command of plinth help"),
+    ] {
+        assert!(said.contains(&part), "{command}: {said}");
+    }
+}
 
 #[test]
 fn a_command_with_the_file_of_another_system_names_it_and_a_command_that_takes_it() {
     let directory = Directory::new("other-cluster-files");
-    let written = |name: &str, key: &str| {
-        let path = directory.file(name);
-        std::fs::create_dir_all(path.parent().expect("a directory")).expect("made");
-        std::fs::write(&path, format!("{key}@127.0.0.1:1\n")).expect("written");
-        path.display().to_string()
-    };
-    let service = written("locks.delos", "locks:ab");
-    let store = written("store/plinth.cluster", &format!("dev:{ID}"));
-    let foundation = written("fdb.cluster", "a:b");
-    let farm = written("farm/plinth.cluster", &format!("farm:{ID}"));
-    let data = directory.file("data").display().to_string();
-    let out = directory.file("out").display().to_string();
-    let of_store = [
-        "status",
-        "top --once",
-        "cli --exec status",
-        "dump OUT",
-        "bench run",
-        "keeper server --listen 127.0.0.1:0",
-        "keeper export --to-files OUT",
-        "server --listen 127.0.0.1:4500 --data-dir DATA",
-    ];
-    let of_delos = [
-        "delos status",
-        "delos top --once",
-        "delos check",
-        "table server",
-    ];
-    let of_farm = [
-        "farm status",
-        "farm cli --exec status",
-        "farm server --listen 127.0.0.1:4500 --data-dir DATA",
-        "farm create --machines 1",
-    ];
+    let service = written(&directory, "locks.delos", "locks:ab");
+    let store = written(&directory, "store/plinth.cluster", &format!("dev:{ID}"));
+    let foreign = written(&directory, "fdb.cluster", "a:b");
+    let farm = written(&directory, "farm/plinth.cluster", &format!("farm:{ID}"));
+    let (service, store, farm) = (
+        (&service[..], "delos "),
+        (&store[..], ""),
+        (&farm[..], "farm "),
+    );
+    let log_stacks = "a service on log stacks";
     for (commands, own, others) in [
-        (
-            &of_store[..],
-            "the store",
-            [(&service, "delos "), (&farm, "farm ")],
-        ),
-        (
-            &of_delos,
-            "a service on log stacks",
-            [(&store, ""), (&farm, "farm ")],
-        ),
-        (
-            &of_delos,
-            "a service on log stacks",
-            [(&foundation, ""), (&farm, "farm ")],
-        ),
-        (
-            &of_farm,
-            "the in-memory engine",
-            [(&store, ""), (&service, "delos ")],
-        ),
+        (&OF_STORE[..], "the store", &[service, farm][..]),
+        (&OF_DELOS, log_stacks, &[store, farm, (&foreign, "")]),
+        (&OF_FARM, "the in-memory engine", &[store, service]),
     ] {
-        for (command, (file, system)) in commands
-            .iter()
-            .flat_map(|command| others.map(|other| (command, other)))
-        {
-            let words = command.split(' ').map(|word| match word {
-                "DATA" => &data,
-                "OUT" => &out,
-                word => word,
-            });
-            let ended = Command::new(BINARY).args(words).args(["-C", file]).output();
-            let said = error_line(&ended.expect("the binary was built"));
-            let line = format!("{file} is a cluster file of ");
-            assert!(said.contains(&line), "{command}: {said}");
-            assert!(
-                said.contains(&format!(", not of {own}; ")),
-                "{command}: {said}"
-            );
-            let use_ =
-                format!("use plinth {system}status -C {file}, or another command of plinth help");
-            assert!(said.contains(&use_), "{command}: {said}");
+        for command in commands {
+            for other in others {
+                refuses(&directory, command, own, *other);
+            }
         }
     }
 }

@@ -37,7 +37,7 @@ impl Place {
         format!("127.0.0.1:{port}")
     }
 
-    /// The error of a command, in which TAKEN, FREE and BEFORE are addresses, and the same with PORT the ports of them.
+    /// The error of a command, in which TAKEN, FREE and BEFORE are addresses, and with PORT behind them ports.
     fn error(&self, command: &str) -> String {
         let words = command.split(' ').map(|word| match word {
             "TAKEN" => self.at(self.taken),

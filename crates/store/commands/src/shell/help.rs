@@ -110,7 +110,8 @@ const HELP: Help = Help {
             page("unlock", "ID", "take the lock away, with the id that `lock' told",
                 "unlock 0123456789abcdef0123456789abcdef"),
             page("trustkey", "NAME PUBLICKEY",
-                "let tokens count that this key signs; `plinth token new' makes one; replaces another key of that name",
+                "let tokens count that this key signs; `plinth token new' makes one; replaces another key of that \
+                name",
                 "trustkey billing AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"),
             page("listtrusted", "",
                 "list the keys whose tokens count, and what clients may do without a token", "listtrusted"),

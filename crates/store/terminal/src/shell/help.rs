@@ -223,8 +223,8 @@ mod tests {
                 "there is no statement `fly'; `help' lists them",
             ),
             (
-                HELP.unexplained("escape"),
-                "there is no help about `escape'; did you mean `escaping'?",
+                HELP.unexplained("escpaing"),
+                "there is no help about `escpaing'; did you mean `escaping'?",
             ),
             (
                 HELP.unexplained("fly"),
