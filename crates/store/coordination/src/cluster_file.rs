@@ -66,7 +66,7 @@ pub fn places(addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<Place> {
 
 /// What is wrong with a cluster file or with what belongs to it, in words for its author and as a code for programs.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ClusterFileError(pub String, Error);
+pub struct ClusterFileError(pub String, pub(crate) Error);
 
 impl ClusterFileError {
     pub fn code(&self) -> Error {

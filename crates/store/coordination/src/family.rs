@@ -2,6 +2,7 @@
 //! of another, and would wait for a cluster that never answers it.
 
 use crate::cluster_file::{ClusterFile, ClusterFileError};
+use plinth_core::Error;
 use plinth_runtime::Boxed;
 use plinth_tls::Settings;
 use std::fmt;
@@ -78,10 +79,11 @@ impl Family {
             return Ok(());
         };
         let (path, system) = (path.display(), found.system());
-        Err(ClusterFileError(format!(
+        let line = format!(
             "{path} is a cluster file of {found}, not of {self}; use plinth{system} status -C {path}, or another \
              command of plinth help{system}"
-        )))
+        );
+        Err(ClusterFileError(line, Error::connection_string_invalid))
     }
 
     /// The word before its commands, behind a blank.
