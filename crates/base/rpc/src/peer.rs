@@ -18,15 +18,14 @@ use plinth_identity::greeting::{Outcome, Refusal};
 use plinth_identity::seal::{Checker, Sealer};
 use plinth_runtime::serve::Inbox;
 use plinth_runtime::sync::{Notify, OneshotReceiver, OneshotSender, Watch, oneshot};
-use plinth_runtime::{Duration, Instant, Task, net, planted, probe, trace, trace_warn};
+use plinth_runtime::{Backoff, Duration, Instant, Task, net, planted, probe, trace, trace_warn};
 use std::cell::{Cell, RefCell};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-/// Wait before a connection attempt that follows a failed one; doubled up to the second value.
-const RECONNECT_MIN: Duration = Duration::from_millis(20);
-const RECONNECT_MAX: Duration = Duration::from_millis(500);
+/// Before a connection attempt that follows another one.
+const RECONNECT: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
 
 /// A resolver asks one name server after the other, for seconds each.
 const RESOLVE_LIMIT: Duration = Duration::from_secs(20);
@@ -111,9 +110,12 @@ impl Peer {
         });
         let weak = Rc::downgrade(&peer);
         let task = plinth_runtime::spawn("peer", async move {
-            let mut backoff = Duration::ZERO;
+            let (mut pause, mut backoff) = (Duration::ZERO, RECONNECT);
             while let Some(peer) = weak.upgrade() {
-                peer.live_once(&mut backoff).await;
+                if peer.live_once(pause).await {
+                    backoff.reset();
+                }
+                pause = backoff.next_wait();
             }
         });
         *peer.task.borrow_mut() = Some(task);
@@ -220,12 +222,12 @@ impl Peer {
         }
     }
 
-    /// One life of the connection: wait until wanted, connect, talk until it breaks.
-    async fn live_once(&self, backoff: &mut Duration) {
+    /// One life of the connection: wait until wanted, connect, talk until it breaks. False if it came to nothing.
+    async fn live_once(&self, pause: Duration) -> bool {
         while self.pending.borrow().is_empty() {
             self.wanted.notified().await;
         }
-        plinth_runtime::sleep(*backoff).await;
+        plinth_runtime::sleep(pause).await;
         match self.connect().await {
             Some(Ok((address, halves))) => {
                 self.refusals.set(0);
@@ -233,17 +235,16 @@ impl Peer {
                 self.last_heard.set(plinth_runtime::now());
                 match self.greet(address, halves).await {
                     Some(Ok((inbox, writer, checks))) => {
-                        let before = std::mem::replace(backoff, RECONNECT_MIN);
                         self.forget_failures();
                         self.talk(address, inbox, writer, checks).await;
-                        if self.is_mistaken.take() {
-                            *backoff = (before * 2).clamp(RECONNECT_MIN, RECONNECT_MAX);
+                        let is_mistaken = self.is_mistaken.take();
+                        if is_mistaken {
                             self.turns.set(self.turns.get() + 1);
                         }
                         self.fail(Error::request_maybe_delivered);
+                        return !is_mistaken;
                     }
                     refused => {
-                        *backoff = (*backoff * 2).clamp(RECONNECT_MIN, RECONNECT_MAX);
                         self.turns.set(self.turns.get() + 1);
                         if let Some(Err(failure)) = refused {
                             self.note_ungreeted(failure);
@@ -263,10 +264,10 @@ impl Peer {
                 }
                 self.turns.set(self.turns.get() + 1);
                 self.forget_failures(); // another process may come
-                *backoff = (*backoff * 2).clamp(RECONNECT_MIN, RECONNECT_MAX);
                 self.fail(Error::connection_failed);
             }
         }
+        false
     }
 
     /// Connects to the address, or to one of those that the name has now. `None` if there is no answer in time.

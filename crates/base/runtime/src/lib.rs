@@ -13,6 +13,7 @@
 //! before; a task that panics ends its process.
 //! What may never happen: under simulation, a result that depends on the machine on which the simulator runs.
 
+mod backoff;
 pub mod buggify;
 pub mod checks;
 mod combine;
@@ -38,6 +39,7 @@ mod task;
 mod time;
 pub mod trace;
 
+pub use backoff::Backoff;
 pub use combine::{Boxed, Either, join_all, race, yield_now};
 pub use pace::Pace;
 pub use std::time::Duration;

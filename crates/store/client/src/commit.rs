@@ -18,7 +18,7 @@
 use crate::attempt::{Attempt, Guarded, Interest, Outcome};
 use crate::conflicts::{ConflictList, SortedConflicts};
 use crate::idempotency;
-use crate::retry::Backoff;
+use crate::retry::BACKOFF;
 use crate::shared::{Drive, drive_all};
 use crate::source::{
     Cluster, CommitData, CommitFlags, CommitReply, ReadVersionFlags, is_commit_unknown,
@@ -29,11 +29,9 @@ use crate::write_log::WriteLog;
 use plinth_core::client_rows::SELF_CONFLICT;
 use plinth_core::key::KeyRange;
 use plinth_core::{Error, Key, MutationBatch, Result, Uid, Version, Versionstamp};
-use plinth_runtime::{buggify, probe, random, sleep};
+use plinth_runtime::{buggify, probe, random};
 use std::future::Future;
 use std::rc::{Rc, Weak};
-
-const DUMMY_DELAY_MS_MAX: f64 = 1000.0;
 
 impl Transaction {
     /// Makes the writes happen, or fails. From this call on the transaction must not be used until it ends.
@@ -237,7 +235,7 @@ async fn commit_dummy(cluster: &Rc<dyn Cluster>, key: Key, flags: CommitFlags) -
     let mut ranges = ConflictList::default();
     ranges.add_key(key);
     let packed = ranges.into_sorted().pack();
-    let mut backoff = Backoff::default();
+    let mut backoff = BACKOFF;
     loop {
         let read = ReadVersionFlags {
             lock_aware: true,
@@ -264,7 +262,7 @@ async fn commit_dummy(cluster: &Rc<dyn Cluster>, key: Key, flags: CommitFlags) -
             // The dummy may commit more than once. What counts is that it surely has committed once.
             Err(error) if error.is_retryable() || is_commit_unknown(error) => {
                 probe!("client_dummy_tried_again");
-                sleep(backoff.next(DUMMY_DELAY_MS_MAX)).await;
+                backoff.wait().await;
             }
             // Its right has ended meanwhile, so nobody finds out what has become of the first one.
             Err(Error::permission_denied) => return Err(Error::commit_unknown_result_fatal),

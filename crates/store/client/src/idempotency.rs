@@ -12,16 +12,15 @@
 //! lookup at a version at which the row may be gone already ends with `commit_unknown_result`.
 
 use crate::attempt::Outcome;
-use crate::retry::Backoff;
+use crate::retry::BACKOFF;
 use crate::source::{Cluster, CommitFlags, ReadVersionFlags};
 use crate::write_log::WriteLog;
 use plinth_core::client_rows::STAMP_OPERAND;
 use plinth_core::system_keys::{IDEMPOTENCY_KEPT, idempotency_rows_from};
 use plinth_core::{Error, Key, MutationKind, MutationRef, Result, Uid, Version};
-use plinth_runtime::{planted, probe, random, sleep};
+use plinth_runtime::{planted, probe, random};
 use std::rc::Rc;
 
-const DELAY_MS_MAX: f64 = 1000.0;
 /// The row that records that a transaction happened.
 #[derive(Clone)]
 pub(crate) struct Row {
@@ -50,7 +49,7 @@ pub(crate) async fn look_up(
     row: &Row,
     flags: CommitFlags,
 ) -> Result<Outcome> {
-    let mut backoff = Backoff::default();
+    let mut backoff = BACKOFF;
     let read = ReadVersionFlags {
         lock_aware: true,
         causal_read_risky: false,
@@ -79,7 +78,7 @@ pub(crate) async fn look_up(
                 probe!("client_finds_no_commit");
                 return Err(Error::not_committed);
             }
-            Err(error) if error.is_retryable() => sleep(backoff.next(DELAY_MS_MAX)).await,
+            Err(error) if error.is_retryable() => backoff.wait().await,
             Err(_) => return Err(Error::commit_unknown_result),
         }
     }

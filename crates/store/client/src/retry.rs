@@ -1,52 +1,36 @@
 //! Handling of errors: which ones are worth another attempt, and how long to wait before it.
 
+use crate::options::RETRY_DELAY_MS_MAX_DEFAULT;
 use plinth_core::Error;
-use plinth_runtime::{Duration, random};
+use plinth_runtime::{Backoff, Duration};
 
-const FIRST_DELAY_MS: f64 = 10.0;
-const DELAY_GROWTH: f64 = 2.0;
+/// At random, so that transactions that collided once do not collide again (pitfall 26).
+pub(crate) const BACKOFF: Backoff = Backoff::new(
+    Duration::from_millis(10),
+    Duration::from_millis(RETRY_DELAY_MS_MAX_DEFAULT as u64),
+)
+.at_random();
 /// A cluster that is short of memory gets longer to recover, whatever the transaction's limit.
-const OVERLOAD_DELAY_MS_MAX: f64 = 30_000.0;
+const OVERLOAD_DELAY_MAX: Duration = Duration::from_secs(30);
 /// The snapshot was too old or too new: a fresh one will do, and there is nothing to wait for.
-const STALE_SNAPSHOT_DELAY_MS: f64 = 10.0;
+const STALE_SNAPSHOT_DELAY: Duration = Duration::from_millis(10);
 
-/// Delays that double. The actual delay is random between nothing and all of it, so that transactions that collided
-/// once do not collide again (pitfall 26).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Backoff {
-    delay_ms: f64,
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Backoff {
-            delay_ms: FIRST_DELAY_MS,
+/// How long to wait before the attempt after `error`; `None` if another attempt would not help.
+pub(crate) fn delay_after(
+    backoff: &mut Backoff,
+    error: Error,
+    delay_max: Duration,
+) -> Option<Duration> {
+    if !error.is_retryable() {
+        return None;
+    }
+    Some(match error {
+        Error::transaction_too_old | Error::future_version => STALE_SNAPSHOT_DELAY.min(delay_max),
+        Error::commit_proxy_memory_limit_exceeded | Error::grv_proxy_memory_limit_exceeded => {
+            backoff.next_wait_within(OVERLOAD_DELAY_MAX)
         }
-    }
-}
-
-impl Backoff {
-    pub fn next(&mut self, delay_ms_max: f64) -> Duration {
-        let delay_ms = self.delay_ms.min(delay_ms_max);
-        self.delay_ms = (delay_ms * DELAY_GROWTH).min(delay_ms_max);
-        Duration::from_secs_f64(delay_ms * random::unit() / 1000.0)
-    }
-
-    /// How long to wait before the attempt after `error`; `None` if another attempt would not help.
-    pub fn after(&mut self, error: Error, delay_ms_max: f64) -> Option<Duration> {
-        if !error.is_retryable() {
-            return None;
-        }
-        Some(match error {
-            Error::transaction_too_old | Error::future_version => {
-                Duration::from_secs_f64(STALE_SNAPSHOT_DELAY_MS.min(delay_ms_max) / 1000.0)
-            }
-            Error::commit_proxy_memory_limit_exceeded | Error::grv_proxy_memory_limit_exceeded => {
-                self.next(OVERLOAD_DELAY_MS_MAX)
-            }
-            _ => self.next(delay_ms_max),
-        })
-    }
+        _ => backoff.next_wait_within(delay_max),
+    })
 }
 
 #[cfg(test)]
@@ -54,29 +38,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_double_up_to_the_limit_and_are_taken_at_random_below() {
-        let mut backoff = Backoff::default();
-        let mut most = Vec::new();
-        for _ in 0..9 {
-            most.push(backoff.delay_ms.min(1000.0));
-            let delay = backoff
-                .after(Error::not_committed, 1000.0)
-                .expect("worth another attempt");
-            assert!(delay.as_secs_f64() * 1000.0 <= *most.last().expect("pushed"));
+    fn the_delay_is_that_of_the_error() {
+        let mut backoff = BACKOFF;
+        let mut after = |error, ms| delay_after(&mut backoff, error, Duration::from_millis(ms));
+        for most in [10, 20, 40, 80, 160, 320, 640, 1000, 1000] {
+            let delay = after(Error::not_committed, 1000).expect("worth another attempt");
+            assert!(delay <= Duration::from_millis(most), "{delay:?}");
         }
-        assert_eq!(
-            most,
-            [10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0, 1000.0, 1000.0]
-        );
-        assert_eq!(
-            backoff.after(Error::transaction_too_old, 1000.0),
-            Some(Duration::from_millis(10))
-        );
-        assert_eq!(
-            backoff.after(Error::transaction_too_old, 3.0),
-            Some(Duration::from_millis(3))
-        );
-        assert_eq!(backoff.after(Error::transaction_timed_out, 1000.0), None);
-        assert_eq!(backoff.after(Error::success, 1000.0), None);
+        let stale = |ms| Some(Duration::from_millis(ms));
+        assert_eq!(after(Error::transaction_too_old, 1000), stale(10));
+        assert_eq!(after(Error::transaction_too_old, 3), stale(3));
+        assert_eq!(after(Error::transaction_timed_out, 1000), None);
+        assert_eq!(after(Error::success, 1000), None);
     }
 }

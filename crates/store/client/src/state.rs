@@ -3,14 +3,14 @@
 
 use crate::attempt::Attempt;
 use crate::options::Options;
-use crate::retry::Backoff;
+use crate::retry::{BACKOFF, delay_after};
 use crate::shared::{Drive, Shared};
 use crate::source::{Cluster, ReadVersionFlags};
 use crate::write_log::WriteLog;
 use crate::write_map::WriteMap;
 use plinth_core::key::{ALL_KEYS_END, KEY_BYTES_MAX, KeyRange, SYSTEM_BEGIN, SYSTEM_KEY_BYTES_MAX};
 use plinth_core::{Error, Key, Result, Value, Version};
-use plinth_runtime::{Duration, Instant, Task};
+use plinth_runtime::{Backoff, Duration, Instant, Task};
 use std::rc::{Rc, Weak};
 
 /// The snapshot of an attempt: one for all of its reads.
@@ -86,7 +86,7 @@ impl State {
             places: 1,
             created_at,
             retries: 0,
-            backoff: Backoff::default(),
+            backoff: BACKOFF,
             timer: None,
         }
     }
@@ -143,8 +143,8 @@ impl State {
             .retry_limit
             .is_some_and(|limit| self.retries >= limit);
         self.retries = self.retries.saturating_add(1);
-        let delay_ms_max = f64::from(self.options.retry_delay_ms_max);
-        match self.backoff.after(error, delay_ms_max) {
+        let delay_max = Duration::from_millis(u64::from(self.options.retry_delay_ms_max));
+        match delay_after(&mut self.backoff, error, delay_max) {
             Some(delay) if !limit_reached => Ok(delay),
             _ => {
                 self.attempt.fail(Error::transaction_cancelled);

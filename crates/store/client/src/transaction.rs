@@ -16,7 +16,7 @@ use crate::attempt::{Guarded, Outcome};
 use crate::bytes_argument::IntoKey;
 use crate::database::Database;
 use crate::options::TransactionOption;
-use crate::retry::Backoff;
+use crate::retry::BACKOFF;
 use crate::source::Cluster;
 use crate::state::State;
 use plinth_core::{Error, Result, Version, version};
@@ -137,7 +137,7 @@ impl Transaction {
         let old = state.start_attempt(options);
         state.created_at = at;
         state.retries = 0;
-        state.backoff = Backoff::default();
+        state.backoff = BACKOFF;
         drop(state);
         self.inner.authorized.take();
         old.fail(Error::transaction_cancelled);

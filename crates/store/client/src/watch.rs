@@ -6,17 +6,14 @@
 use crate::attempt::{Attempt, Interest};
 use crate::bytes_argument::IntoKey;
 use crate::database::WatchSlot;
-use crate::retry::Backoff;
+use crate::retry::BACKOFF;
 use crate::shared::Shared;
 use crate::source::{Cluster, ClusterFuture, Priority, ReadVersionFlags};
 use crate::state::key_bytes_max;
 use crate::transaction::Transaction;
 use plinth_core::{Error, Key, Result, Value};
-use plinth_runtime::sleep;
 use std::future::poll_fn;
 use std::rc::Rc;
-
-const WATCH_DELAY_MS_MAX: f64 = 1000.0;
 
 /// The value to compare with: known, or a read under way, which the commit waits for.
 enum Base {
@@ -87,7 +84,7 @@ impl Watch {
         let version = Interest::new(&self.attempt).version().await?;
         let mut version =
             version.expect("the watch of a transaction that wrote nothing has read its key");
-        let mut backoff = Backoff::default();
+        let mut backoff = BACKOFF;
         loop {
             let error = match cluster
                 .watch(self.key.clone(), value.clone(), version)
@@ -100,7 +97,7 @@ impl Watch {
                 return Err(error);
             }
             // A newer version will do as well, because only a different value matters.
-            sleep(backoff.next(WATCH_DELAY_MS_MAX)).await;
+            backoff.wait().await;
             let flags = ReadVersionFlags {
                 lock_aware: true,
                 ..ReadVersionFlags::default()

@@ -20,7 +20,8 @@ use plinth_core::Error;
 use plinth_rpc::Transport;
 use plinth_runtime::sync::{Notify, OneshotSender, Permit, Permits, oneshot};
 use plinth_runtime::{
-    Duration, Either, Task, TaskGroup, nobody_has_lied, now, probe, race, random, sleep, spawn,
+    Backoff, Duration, Either, Task, TaskGroup, nobody_has_lied, now, probe, race, random, sleep,
+    spawn,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -31,7 +32,7 @@ const UNDER_WAY_MAX: usize = 4;
 /// How long a sequencer, or a log server with an entry, is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(5);
-const PAUSE_MAX: Duration = Duration::from_millis(200);
+const READ_AGAIN: Backoff = Backoff::new(PAUSE, Duration::from_millis(200));
 /// When an append takes so long, the log servers are asked whether the loglet is sealed: its sequencer may not know.
 const SEAL_CHECK: Duration = Duration::from_secs(1);
 
@@ -270,7 +271,7 @@ impl SharedLog for QuorumLog {
         if from >= self.shared.known.get() && from >= self.check_tail().await?.next {
             return Ok(Vec::new());
         }
-        let (begun, mut pause) = (now(), PAUSE);
+        let (begun, mut backoff) = (now(), READ_AGAIN);
         loop {
             if let Some(entries) = self.shared.read(from, bytes_max).await? {
                 return Ok(entries);
@@ -278,8 +279,7 @@ impl SharedLog for QuorumLog {
             if begun.elapsed() >= PATIENCE {
                 return Err(unreachable());
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
+            backoff.wait().await;
         }
     }
 

@@ -10,8 +10,8 @@ use plinth_core::{Error, Uid};
 use plinth_rpc::{Call, Request, Transport};
 use plinth_runtime::sync::queue;
 use plinth_runtime::{
-    Duration, TaskGroup, join_all, nobody_has_lied, now, probe, random, sleep, spawn, timeout,
-    trace,
+    Backoff, Duration, TaskGroup, join_all, nobody_has_lied, now, probe, random, sleep, spawn,
+    timeout, trace,
 };
 use std::rc::Rc;
 
@@ -20,8 +20,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// How long a majority is waited for before the log counts as one that cannot be reached.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two rounds of questions.
-const ROUND_PAUSE: Duration = Duration::from_millis(1);
-const ROUND_PAUSE_MAX: Duration = Duration::from_millis(200);
+const NEXT_ROUND: Backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(200));
 /// Servers that have different tails for so long do not get the entries from a sequencer.
 const REPAIR_AFTER: Duration = Duration::from_millis(300);
 /// How long the end of a loglet is told to log servers outside the majority.
@@ -97,7 +96,7 @@ impl Peers {
     /// A majority of the log servers cannot be reached.
     pub async fn find_tail(&self) -> Result<Tail, LogError> {
         let mut search = Search::new(self.config.servers.len());
-        let (begun, mut pause) = (now(), ROUND_PAUSE);
+        let (begun, mut backoff) = (now(), NEXT_ROUND);
         loop {
             search.begin_round();
             let loglet = self.loglet();
@@ -122,8 +121,7 @@ impl Peers {
                 probe!("quorum_tail_repaired");
                 self.fill(to, search.held()).await;
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(ROUND_PAUSE_MAX);
+            backoff.wait().await;
         }
     }
 

@@ -23,7 +23,7 @@ use plinth_rpc::{Interface, Registration, Responder, Transport};
 use plinth_runtime::gauge::Gauge;
 use plinth_runtime::sync::Notify;
 use plinth_runtime::{
-    Duration, Task, join_all, probe, race, random, sleep, spawn, trace, trace_warn,
+    Backoff, Duration, Task, join_all, probe, race, random, spawn, trace, trace_warn,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -36,8 +36,7 @@ const SEQUENCERS: Uid = Uid(0x7175_6f72_756d_2073_6571_7565_6e63_6572);
 /// Sequencers of one process. Those that have ended make room for others.
 const SEQUENCERS_MAX: usize = 1000;
 /// A log server that failed to answer is left alone for so long, and then for longer.
-const PAUSE: Duration = Duration::from_millis(10);
-const PAUSE_MAX: Duration = Duration::from_millis(500);
+const ASK_AGAIN: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
 
 /// The host of the sequencers at an address.
 pub fn host(address: SocketAddr) -> Interface {
@@ -159,7 +158,7 @@ impl Sequencer {
     async fn elect(&self) -> Election {
         let all = self.peers.config.servers.len();
         let majority = self.peers.config.majority();
-        let mut pause = PAUSE;
+        let mut backoff = ASK_AGAIN;
         loop {
             let (mut own, mut others) = (0, 0);
             let judge = |_, Voted { sequencer, held }| {
@@ -183,15 +182,14 @@ impl Sequencer {
                 return elected;
             }
             probe!("quorum_sequencer_waits_for_votes");
-            sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
+            backoff.wait().await;
         }
     }
 
     /// Brings one log server what it lacks, as long as the sequencer lives. The call waits as long as the log server
     /// does, for instance for a full disk.
     async fn feed(&self, server: usize) {
-        let mut pause = PAUSE;
+        let mut backoff = ASK_AGAIN;
         loop {
             let next = self.window.borrow().next_for(server);
             let (from, heard) = match next {
@@ -211,14 +209,13 @@ impl Sequencer {
                     let done = self.window.borrow_mut().hear(server, &held);
                     answer(done);
                     if held.next.0 != from {
-                        pause = PAUSE;
+                        backoff.reset();
                         continue;
                     }
                 }
                 None => probe!("quorum_server_does_not_answer"),
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
+            backoff.wait().await;
         }
     }
 

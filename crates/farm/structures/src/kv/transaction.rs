@@ -6,13 +6,12 @@ use crate::error::Result as StructureResult;
 use bytes::Bytes;
 use plinth_core::key::{SYSTEM_BEGIN, VALUE_BYTES_MAX};
 use plinth_core::{Error, MutationKind, Result};
-use plinth_runtime::{Duration, random, sleep, yield_now};
+use plinth_runtime::{Backoff, Duration, yield_now};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// The first attempt after an error follows at once, the next ones after random parts of a delay that doubles.
-const FIRST_DELAY_MS: f64 = 1.0;
-const DELAY_MS_MAX: f64 = 1000.0;
+/// Of the second attempt after an error; the first one follows at once.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_secs(1)).at_random();
 
 /// A handle to a transaction. Clones are the same transaction.
 pub struct Transaction<E: Engine> {
@@ -36,7 +35,8 @@ struct State<E: Engine> {
     is_committing: bool,
     /// The engine's transaction, from the first read on.
     attempt: Option<Rc<E::Transaction>>,
-    retries: u32,
+    /// `None` if there was no error yet.
+    backoff: Option<Backoff>,
     /// Of this attempt.
     number: u64,
 }
@@ -64,7 +64,7 @@ impl<E: Engine> State<E> {
             error: None,
             is_committing: false,
             attempt: None,
-            retries: 0,
+            backoff: None,
         }
     }
 
@@ -254,17 +254,14 @@ impl<E: Engine> Transaction<E> {
             self.cancel();
             return Err(error);
         }
-        let retries = self.state.borrow().retries;
-        if retries == 0 {
-            yield_now().await;
-        } else {
-            let most = FIRST_DELAY_MS * f64::from(1u32 << retries.min(16));
-            let delay_ms = most.min(DELAY_MS_MAX) * random::unit();
-            sleep(Duration::from_secs_f64(delay_ms / 1000.0)).await;
+        let mut backoff = self.state.borrow().backoff;
+        match &mut backoff {
+            None => yield_now().await,
+            Some(backoff) => backoff.wait().await,
         }
         let mut state = self.state.borrow_mut();
         *state = State::new(state.number + 1);
-        state.retries = retries + 1;
+        state.backoff = Some(backoff.unwrap_or(BACKOFF));
         Ok(())
     }
 }

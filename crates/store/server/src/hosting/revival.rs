@@ -4,12 +4,10 @@
 use super::{Hosting, Kind, is_damage, is_over};
 use plinth_core::{Epoch, Error, Result, Tag, Uid};
 use plinth_protocol::control::ClusterInfo;
-use plinth_runtime::{Duration, probe, trace, trace_warn};
+use plinth_runtime::{Backoff, Duration, probe, trace, trace_warn};
 use std::rc::Rc;
 
-/// Pause between two attempts; it doubles up to `PAUSE_MAX`.
-const PAUSE: Duration = Duration::from_secs(1);
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+const TRY_AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 
 /// A server that waits, with its epoch or its tag, if it ever ran: its files may not be readable now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,10 +21,9 @@ impl Hosting {
         trace_warn!("RoleWaitsForDisk", "id" => id, "kind" => format!("{stored:?}"), "error" => error);
         let (hosting, disk, info) = (Rc::downgrade(self), self.disk.clone(), self.info.clone());
         let coming_back = plinth_runtime::spawn("come back", async move {
-            let mut pause = PAUSE;
+            let mut backoff = TRY_AGAIN;
             loop {
-                plinth_runtime::sleep(pause).await;
-                pause = PAUSE_MAX.min(2 * pause);
+                backoff.wait().await;
                 disk.works().await;
                 let Some(hosting) = hosting.upgrade() else {
                     return;
