@@ -24,8 +24,13 @@ pub fn record(histogram: &mut Histogram<u64>, latency: Duration) {
 }
 
 /// In milliseconds.
+pub fn quantile_ms(histogram: &Histogram<u64>, quantile: f64) -> f64 {
+    histogram.value_at_quantile(quantile) as f64 / 1e6
+}
+
+/// In milliseconds.
 pub fn quantiles(histogram: &Histogram<u64>) -> Value {
-    let ms = |q: f64| round(histogram.value_at_quantile(q) as f64 / 1e6, 4);
+    let ms = |q: f64| round(quantile_ms(histogram, q), 4);
     json!({
         "p50": ms(0.50),
         "p90": ms(0.90),

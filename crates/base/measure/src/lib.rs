@@ -1,6 +1,6 @@
 //! What every benchmark measures with, and how its figures are shown. No system is known here.
 //!
-//! - [`latency`]: histograms of latencies, and their quantiles.
+//! - [`latency`]: histograms of latencies, and their quantiles; [`samples`]: those of samples that are all kept.
 //! - [`server_cpu`]: CPU time and memory of the servers on this machine during a run, from the operating system.
 //! - [`calibrate`]: the speed of the machine.
 //! - [`text`]: numbers in groups of digits.
@@ -10,6 +10,7 @@ pub mod calibrate;
 pub mod latency;
 pub mod plots;
 pub mod runs;
+pub mod samples;
 pub mod server_cpu;
 pub mod tables;
 pub mod text;

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use plinth_delos::log::SharedLog;
 use plinth_delos::quorum::client::QuorumLog;
 use plinth_delos::quorum::messages::Config;
+use plinth_measure::samples;
 use plinth_runtime::{Duration, join_all, now};
 use serde_json::json;
 use std::cell::Cell;
@@ -64,8 +65,7 @@ async fn together(site: Rc<Site>, config: Config, duration: Duration) -> Result<
 /// In milliseconds.
 pub fn quantile(times: &mut [Duration], share: f64) -> f64 {
     times.sort_unstable();
-    let at = (times.len().saturating_sub(1) as f64 * share) as usize;
-    times.get(at).map_or(0.0, |time| time.as_secs_f64() * 1e3)
+    samples::quantile(times, share).map_or(0.0, |time| time.as_secs_f64() * 1e3)
 }
 
 fn median(figures: &mut [f64]) -> f64 {

@@ -9,7 +9,7 @@ use crate::replicas::replicas;
 use crate::rows::{self, propose, switch};
 use hdrhistogram::Histogram;
 use plinth_delos::engines::batching;
-use plinth_measure::latency::{histogram, record};
+use plinth_measure::latency::{histogram, quantile_ms, record};
 use plinth_runtime::{Duration, join_all, now, random, sleep, spawn};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
@@ -122,7 +122,7 @@ async fn step(nodes: &Nodes, rate: f64, duration: Duration) -> Result<Point, Str
     if let Some(line) = met.iter().find_map(|met| met.failed.clone()) {
         return Err(line);
     }
-    let ms = |quantile| all.value_at_quantile(quantile) as f64 / 1e6;
+    let ms = |quantile| quantile_ms(&all, quantile);
     let is_whole = met.iter().all(|met| met.turned_away == 0);
     Ok(Point {
         rate,

@@ -1,6 +1,8 @@
 //! Throughput, latencies and ratios.
 
 use hdrhistogram::Histogram;
+use plinth_measure::latency::{histogram, record};
+use plinth_measure::samples::median;
 use plinth_runtime::{Duration, Instant, now};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
@@ -8,10 +10,6 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-
-/// An hour. What takes longer counts as long.
-const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
-const DIGITS: u8 = 3;
 
 /// Processor time of this thread, in seconds.
 fn cpu_s() -> f64 {
@@ -93,14 +91,13 @@ pub struct Latencies(Histogram<u64>);
 
 impl Default for Latencies {
     fn default() -> Latencies {
-        let histogram = Histogram::new_with_max(LATENCY_NS_MAX, DIGITS);
-        Latencies(histogram.expect("bounds that make sense"))
+        Latencies(histogram())
     }
 }
 
 impl Latencies {
     pub fn add(&mut self, latency: Duration) {
-        self.0.saturating_record(latency.as_nanos() as u64);
+        record(&mut self.0, latency);
     }
 
     pub fn merge(&mut self, other: &Latencies) {
@@ -152,19 +149,8 @@ impl Aborts {
     }
 }
 
-/// The middle one; 0 if there is none.
-pub fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => 0.0,
-        count if count % 2 == 1 => values[middle],
-        _ => f64::midpoint(values[middle - 1], values[middle]),
-    }
-}
-
-/// The median of `of[i] / by[i]`: what was measured in the same round is compared.
+/// The median of `of[i] / by[i]`: what was measured in the same round is compared. 0 if there was none.
 pub fn ratio(of: &[f64], by: &[f64]) -> f64 {
     let both = of.iter().zip(by).filter(|(_, by)| **by > 0.0);
-    median(both.map(|(of, by)| of / by).collect())
+    median(both.map(|(of, by)| of / by).collect()).unwrap_or(0.0)
 }

@@ -6,6 +6,7 @@ use crate::run::{Compared, Plan, Round};
 use hdrhistogram::Histogram;
 use plinth_measure::latency::{histogram, quantiles, round};
 use plinth_measure::plots::{bars, key, latencies, open_page};
+use plinth_measure::samples::{median, quantile};
 use plinth_measure::tables::{beside, calibration, table};
 use plinth_measure::text::{escape, grouped};
 use serde_json::{Value, json};
@@ -100,7 +101,7 @@ fn of_sessions(lives: &[&Life]) -> Value {
         .map(|life| life.longest_gap.as_secs_f64())
         .collect();
     gaps.sort_by(f64::total_cmp);
-    let at = |share: f64| round(gaps[((gaps.len() - 1) as f64 * share) as usize], 3);
+    let at = |share| quantile(&gaps, share).map(|gap| round(gap, 3));
     json!({
         "sessions": lives.len(),
         "moved": lives.iter().filter(|life| life.moves > 0).count(),
@@ -128,7 +129,7 @@ fn ratios(first: &Value, other: &Value) -> Value {
         Some(round(figure(first)? / figure(other)?, 3))
     };
     json!({
-        "operations_per_second": median(&rates).map(|ratio| round(ratio, 3)),
+        "operations_per_second": median(rates.clone()).map(|ratio| round(ratio, 3)),
         "least": rates.first().map(|ratio| round(*ratio, 3)),
         "most": rates.last().map(|ratio| round(*ratio, 3)),
         "p50": of("/latency_ms/p50"),
@@ -137,12 +138,6 @@ fn ratios(first: &Value, other: &Value) -> Value {
         "operations_per_server_cpu_s": of("/operations_per_server_cpu_s"),
         "memory": of("/server_memory_bytes"),
     })
-}
-
-/// Of sorted figures; between the two in the middle if their number is even.
-fn median(sorted: &[f64]) -> Option<f64> {
-    let middle = sorted.len().checked_sub(1)?;
-    Some((sorted[middle / 2] + sorted[middle.div_ceil(2)]) / 2.0)
 }
 
 fn number(value: &Value) -> String {

@@ -5,7 +5,7 @@ use crate::life::{Gateway, Life};
 use crate::paths;
 use crate::wire::Text;
 use plinth_runtime::metric::Family;
-use plinth_runtime::metric::latency::{BUCKETS, Timed, bucket_end};
+use plinth_runtime::metric::latency::{BUCKETS, Timed, bucket_end, bucket_of};
 use plinth_runtime::metric::page::{Sample, Samples};
 use plinth_runtime::{metric, net};
 use std::collections::BTreeMap;
@@ -140,20 +140,11 @@ pub fn latencies(gateway: &Gateway, name: &str, is_write: bool) -> Vec<(String, 
     rows
 }
 
-/// The end of the bucket that holds the quantile.
+/// The end of the bucket that holds the quantile; that of the one before, if the bucket has none.
 fn quantile_ms(timed: &Timed, share: f64) -> f64 {
-    let wanted = (timed.count as f64 * share).ceil() as u64;
-    let mut up_to = 0;
-    for i in 0..BUCKETS - 1 {
-        up_to += timed.buckets[i];
-        if up_to >= wanted && up_to > 0 {
-            return bucket_end(i).map_or(0.0, |end| end.as_secs_f64() * 1000.0);
-        }
-    }
-    match timed.count {
-        0 => 0.0,
-        _ => bucket_end(BUCKETS - 2).map_or(0.0, |end| end.as_secs_f64() * 1000.0),
-    }
+    let bucket = bucket_of(&timed.buckets, share);
+    let end = bucket.and_then(|i| bucket_end(i.min(BUCKETS - 2)));
+    end.map_or(0.0, |end| end.as_secs_f64() * 1000.0)
 }
 
 /// All of it as a page for Prometheus.

@@ -8,7 +8,7 @@ use crate::target::{Target, Transaction};
 use crate::workload::{Done, Workload};
 use hdrhistogram::Histogram;
 use plinth_core::{Error, Result};
-use plinth_measure::latency::{histogram, quantiles, record, round, small_histogram};
+use plinth_measure::latency::{histogram, quantile_ms, quantiles, record, round, small_histogram};
 use plinth_measure::server_cpu::{self, Usage};
 use plinth_runtime::real::spawn_worker;
 use plinth_runtime::{Duration, Either, Instant, TaskGroup, now, sleep, sleep_until};
@@ -468,8 +468,8 @@ impl Measured {
             "errors": self.errors,
             "timeline": self.timeline.iter().map(|second| json!({
                 "transactions": second.transactions,
-                "latency_p50_ms": round(second.latency.value_at_quantile(0.50) as f64 / 1e6, 3),
-                "latency_p99_ms": round(second.latency.value_at_quantile(0.99) as f64 / 1e6, 3),
+                "latency_p50_ms": round(quantile_ms(&second.latency, 0.50), 3),
+                "latency_p99_ms": round(quantile_ms(&second.latency, 0.99), 3),
             })).collect::<Vec<_>>(),
             "first_error": self.first_error.map(|error| error.to_string()),
             "server_processes": self.plan.server_pids.len(),

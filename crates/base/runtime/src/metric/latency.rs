@@ -31,6 +31,18 @@ pub fn bucket_end(i: usize) -> Option<Duration> {
     (i + 1 < BUCKETS).then(|| Duration::from_micros(1 << i))
 }
 
+/// The bucket that holds the quantile: so large a share of the times is there or in those before it. `None` if there
+/// are no times.
+pub fn bucket_of(buckets: &[u64], share: f64) -> Option<usize> {
+    let count: u64 = buckets.iter().sum();
+    let wanted = ((count as f64 * share).ceil() as u64).max(1);
+    let mut up_to = 0;
+    buckets.iter().position(|times| {
+        up_to += times;
+        up_to >= wanted
+    })
+}
+
 impl Timed {
     fn add(&mut self, took: Duration) {
         let us = took.as_micros().max(1) as u64;
@@ -120,6 +132,19 @@ mod tests {
         }
         assert_eq!(bucket_of(3_600_000_000), BUCKETS - 1);
         assert_eq!(bucket_end(BUCKETS - 1), None);
+    }
+
+    #[test]
+    fn a_quantile_is_in_the_bucket_up_to_which_there_are_so_many() {
+        let quantiles =
+            |buckets: &[u64]| [0.0, 0.5, 0.99, 1.0].map(|share| bucket_of(buckets, share));
+        assert_eq!(
+            quantiles(&[0, 99, 0, 1]),
+            [Some(1), Some(1), Some(1), Some(3)]
+        );
+        assert_eq!(quantiles(&[98, 0, 2]), [Some(0), Some(0), Some(2), Some(2)]);
+        assert_eq!(quantiles(&[0, 0]), [None; 4]);
+        assert_eq!(quantiles(&[]), [None; 4]);
     }
 
     #[test]

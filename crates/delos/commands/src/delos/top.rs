@@ -5,6 +5,7 @@ use super::service::{Seen, Service, ask, load};
 use super::state::{lease_holder, state};
 use plinth_delos::replica::messages::{AskLoad, EngineLoad, Load, ReplicaStatus};
 use plinth_measure::grouped;
+use plinth_runtime::metric::latency::bucket_of;
 use plinth_runtime::{Duration, Instant, join_all, now, sleep};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::block_on;
@@ -255,16 +256,7 @@ fn times_since(now: &[u64], before: Option<&[u64]>) -> Vec<u64> {
 
 /// The time in which this part was answered, in microseconds, in steps of a power of two.
 fn quantile(times: &[u64], part: f64) -> Option<u64> {
-    let count: u64 = times.iter().sum();
-    let wanted = (count as f64 * part).ceil() as u64;
-    let mut seen = 0;
-    let found = times.iter().position(|count| {
-        seen += count;
-        seen >= wanted
-    });
-    found
-        .filter(|_| count > 0)
-        .map(|bucket| 1 << bucket.min(63))
+    bucket_of(times, part).map(|bucket| 1 << bucket.min(63))
 }
 
 fn time(us: Option<u64>) -> String {

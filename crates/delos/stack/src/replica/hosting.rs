@@ -15,7 +15,7 @@ use crate::store::LocalStore;
 use bytes::Bytes;
 use plinth_core::Result;
 use plinth_engine::LocalBoxFuture;
-use plinth_runtime::metric::latency::{Timed, bucket_end};
+use plinth_runtime::metric::latency::{Timed, bucket_end, bucket_of};
 use plinth_runtime::metric::page::Samples;
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Either, race};
@@ -171,15 +171,9 @@ impl<D: Serves> Replica for Hosting<D> {
 
 /// The time below which this part of the timed requests was answered, in microseconds.
 fn percentile(timed: &Timed, part: f64) -> u64 {
-    let wanted = (timed.count as f64 * part).ceil() as u64;
-    let mut seen = 0;
-    for (i, count) in timed.buckets.iter().enumerate() {
-        seen += count;
-        if seen >= wanted.max(1) {
-            return bucket_end(i).map_or(u64::MAX, |end| end.as_micros() as u64);
-        }
-    }
-    0
+    bucket_of(&timed.buckets, part).map_or(0, |i| {
+        bucket_end(i).map_or(u64::MAX, |end| end.as_micros() as u64)
+    })
 }
 
 fn describe_engine(of: &Measured<'_>) -> EngineStatus {

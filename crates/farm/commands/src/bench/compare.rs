@@ -10,13 +10,14 @@ use crate::keeping::Keeping;
 use bytes::Bytes;
 use etcd::Etcd;
 use plinth_client::Database as StoreDatabase;
-use plinth_farm_bench::measure::{Latencies, Watch, median};
+use plinth_farm_bench::measure::{Latencies, Watch};
 use plinth_farm_bench::values::{key, serial_of, value};
 use plinth_farm_bench::ycsb::{Mix, Step};
 use plinth_farm_bench::zipf::Zipf;
 use plinth_farm_bench::{Report, ycsb};
 use plinth_farm_server::{Access, Guest};
 use plinth_farm_structures::kv::Database as FarmDatabase;
+use plinth_measure::samples::median;
 use plinth_measure::server_cpu;
 use plinth_runtime::random::Generator;
 use plinth_runtime::{Duration, join_all, now};
@@ -241,7 +242,7 @@ async fn sides(plan: &Plan) -> Outcome<Vec<Side>> {
 }
 
 fn note(report: &mut Report, mix: Mix, side: &Side, rounds: &[Round], first: &[Round]) {
-    let of = |what: fn(&Round) -> f64| median(rounds.iter().map(what).collect());
+    let of = |what: fn(&Round) -> f64| median(rounds.iter().map(what).collect()).unwrap_or(0.0);
     let ratios = rounds.iter().zip(first);
     let ratio = |what: fn(&Round) -> f64| {
         let ratios = ratios.clone();
@@ -250,6 +251,7 @@ fn note(report: &mut Report, mix: Mix, side: &Side, rounds: &[Round], first: &[R
                 .map(|(own, first)| what(first) / what(own).max(1e-9))
                 .collect(),
         )
+        .unwrap_or(0.0)
     };
     let figure = json!({
         "mix": mix.name(),

@@ -4,12 +4,12 @@
 use super::processes::enter;
 use crate::fleet::{FirstPort, Running, Shape, first_end};
 use crate::keeping::{Backups, Keeping};
-use plinth_farm_bench::measure::median;
 use plinth_farm_bench::reads::{self, Objects};
 use plinth_farm_bench::{Report, values};
 use plinth_farm_engine::Options;
 use plinth_farm_memory::{Objects as _, Pointer};
 use plinth_farm_server::{Guest, Seen};
+use plinth_measure::samples::median;
 use plinth_measure::server_cpu;
 use plinth_runtime::random::Generator;
 use plinth_runtime::{Duration, Either, Instant, now, race, sleep, timeout, yield_now};
@@ -321,7 +321,7 @@ fn note_failures(backups: Backups, failures: &[Failure], report: &mut Report) {
         let most = values.iter().copied().fold(0.0, f64::max);
         format!(
             "{:.0} ms ({least:.0} to {most:.0})",
-            median(values.to_vec())
+            median(values.to_vec()).unwrap_or(0.0)
         )
     };
     let (first, loaded) = (of(|f| f.first_read), of(|f| f.loaded));
