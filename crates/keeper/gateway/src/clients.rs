@@ -12,7 +12,7 @@ use crate::watches::{Client, Happened, Watches};
 use crate::wire::{Acl, Text, WatchEvent, encode_event, permission};
 use crate::writes::Listener;
 use crate::{EVENTS, acl};
-use plinth_runtime::{planted, random, trace_warn};
+use plinth_runtime::{planted, random, trace, trace_warn};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -104,6 +104,10 @@ impl Listener for Clients {
             }
             Change::AclSet(..) | Change::GatewayRemoved { .. } | Change::Quota(..) => {}
             Change::SessionTaken { session, gateway } if *gateway != self.gateway => {
+                if self.owns(*session) {
+                    let session = format!("{session:#x}");
+                    trace!("KeeperSessionLeaves", "gateway" => self.gateway, "session" => session, "to" => gateway);
+                }
                 self.drop_session(*session);
             }
             Change::SessionTaken { .. } => {}

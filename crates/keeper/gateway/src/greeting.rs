@@ -2,12 +2,12 @@
 
 use crate::life::{Gateway, Life};
 use crate::replica::Replica;
-use crate::tree::execute::Operation;
+use crate::tree::execute::{Executed, Operation, Shape};
 use crate::watches::Client;
 use crate::wire::{
     ConnectAnswer, ConnectRequest, decode_connect_request, encode_connect_answer, take_frame,
 };
-use crate::writes::{Outcome, code_of};
+use crate::writes::Outcome;
 use crate::{admin, sessions};
 use bytes::Bytes;
 use plinth_core::output::Output;
@@ -199,6 +199,17 @@ async fn open(
     Some(Some((session, timeout_ms, password)))
 }
 
+/// The gateway that had the session, if it is this one's now.
+fn taken_from(outcome: &Outcome) -> Option<u64> {
+    match outcome {
+        Outcome::Done {
+            executed: Executed::One(Ok(Shape::Taken { from })),
+            ..
+        } => Some(*from),
+        _ => None,
+    }
+}
+
 fn insert(life: &Life, client: Client, session: i64, timeout_ms: u32) {
     let timeout = Duration::from_millis(u64::from(timeout_ms));
     let mut sessions = life.clients.sessions.borrow_mut();
@@ -225,15 +236,19 @@ async fn take(
     let clients = life.clients.clone();
     let complete = move |_: &Replica, outcome: Outcome, _: Vec<_>| {
         // It is this gateway's to end from now on, even if the client waits no longer.
-        if code_of(&outcome).is_none() {
+        if let Some(from) = taken_from(&outcome) {
             let timeout = Duration::from_millis(u64::from(timeout_ms));
             clients.sessions.borrow_mut().own(session, timeout, now());
+            if from != clients.gateway {
+                let session = format!("{session:#x}");
+                trace!("KeeperSessionTaken", "gateway" => clients.gateway, "session" => session, "from" => from);
+            }
         }
         let _ = sender.send(outcome);
     };
     life.pipeline.submit(operation, Box::new(complete));
     let outcome = receiver.await.ok()?;
-    if code_of(&outcome).is_some() || matches!(outcome, Outcome::TooLarge) {
+    if taken_from(&outcome).is_none() {
         return Some(None);
     }
     life.pipeline.refreshed().await.ok()?;

@@ -9,7 +9,7 @@
 //! session ends when its gateway's row has been the same for that time, the session's time-out and two beats together.
 //! So no session ends before its client has been silent for its time-out.
 
-use crate::life::Life;
+use crate::life::{Life, address_in};
 use crate::tree::execute::{Operation, Owner};
 use crate::tree::plan::Known;
 use crate::tree::quota::Counted;
@@ -31,6 +31,8 @@ struct Seen {
     row: Vec<u8>,
     /// When the row was first seen like this.
     since: Instant,
+    /// The trace has that the gateway is silent.
+    is_told: bool,
 }
 
 /// What this gateway has seen of the others.
@@ -50,11 +52,15 @@ impl Others {
         self.looked = Some(at);
         let mut before = std::mem::take(&mut self.seen);
         for (gateway, row) in rows {
-            let since = match before.remove(&gateway) {
-                Some(seen) if seen.row == row && !has_gap => seen.since,
-                _ => at,
+            let seen = match before.remove(&gateway) {
+                Some(seen) if seen.row == row && !has_gap => seen,
+                _ => Seen {
+                    row,
+                    since: at,
+                    is_told: false,
+                },
             };
-            self.seen.insert(gateway, Seen { row, since });
+            self.seen.insert(gateway, seen);
         }
     }
 }
@@ -89,8 +95,12 @@ async fn look(life: &Rc<Life>, others: &mut Others, beat: Duration) -> Result<()
     if !is_first {
         return Ok(());
     }
-    let gone = others.seen.iter().filter(|(_, seen)| !is_alive(seen));
+    let gone = others.seen.iter_mut().filter(|(_, seen)| !is_alive(seen));
     for (gateway, seen) in gone {
+        if !std::mem::replace(&mut seen.is_told, true) {
+            let address = address_in(&seen.row);
+            trace!("KeeperGatewaySilent", "gateway" => gateway, "address" => address, "by" => life.id);
+        }
         clean_up(life, *gateway, &seen.row, began - seen.since, beat).await?;
     }
     Ok(())

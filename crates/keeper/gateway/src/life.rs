@@ -101,6 +101,11 @@ fn lease_row(beat: u64, address: SocketAddr) -> Vec<u8> {
     [&beat.to_be_bytes()[..], address.to_string().as_bytes()].concat()
 }
 
+/// Where the gateway with this row is reached, as it says.
+pub fn address_in(lease: &[u8]) -> String {
+    String::from_utf8_lossy(lease.get(8..).unwrap_or_default()).into_owned()
+}
+
 /// See the module.
 pub struct Life {
     pub id: u64,

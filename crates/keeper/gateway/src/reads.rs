@@ -14,7 +14,7 @@ use crate::wire::{
 };
 use bytes::Bytes;
 use plinth_core::{Error, Result as StoreResult};
-use plinth_runtime::{Duration, Pace, sleep, trace_warn};
+use plinth_runtime::{Duration, Pace, sleep, trace, trace_warn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Waker};
@@ -389,7 +389,7 @@ async fn set_watches(connection: &Talk, xid: i32, request: Request) {
     else {
         return;
     };
-    let mut pace = Pace::new();
+    let (mut pace, mut set, mut told) = (Pace::new(), 0, 0);
     let (client, clients) = (connection.client, &connection.life.clients);
     let kinds = [
         (data, Kind::Data),
@@ -404,20 +404,25 @@ async fn set_watches(connection: &Talk, xid: i32, request: Request) {
                     // Nobody knows which transaction it was.
                     let event = WatchEvent::of_a_node(kind, path, -1);
                     connection.push(|out| encode_event(out, &event));
+                    told += 1;
                 }
                 None if kind == Kind::Child => {
                     clients.watches.borrow_mut().watch_children(&path, client)
                 }
                 None => clients.watches.borrow_mut().watch_data(&path, client),
             }
+            set += 1;
             pace.rest_if_over().await;
         }
     }
     for (paths, mode) in [(persistent, 0), (recursive, 1)] {
         for path in paths {
             let _ = clients.watches.borrow_mut().add(&path, client, mode);
+            set += 1;
         }
     }
+    let session = format!("{:#x}", connection.session);
+    trace!("KeeperWatchesSetAgain", "session" => session, "watches" => set, "missed" => told);
     let result = match breaks_off {
         false => Ok(&Answer::Empty),
         true => Err(Code::MARSHALLING_ERROR),

@@ -402,7 +402,11 @@ fn is_moved(executed: &Executed) -> bool {
 fn answer_of(shape: Shape, stats: Vec<StepStat>) -> Answer {
     let stat = || stats.first().copied().flatten().unwrap_or_default();
     match shape {
-        Shape::Empty | Shape::Deleted | Shape::Checked | Shape::Unfinished => Answer::Empty,
+        Shape::Empty
+        | Shape::Deleted
+        | Shape::Checked
+        | Shape::Taken { .. }
+        | Shape::Unfinished => Answer::Empty,
         Shape::Path(path) => Answer::Path(path),
         Shape::PathAndStat(path) => Answer::PathAndStat(path, stat()),
         Shape::Stat(_) => Answer::Stat(stat()),
@@ -427,9 +431,11 @@ fn results_of(shapes: Vec<Shape>, stats: Vec<StepStat>) -> Vec<MultiResult> {
             Shape::Path(path) => MultiResult::Path(path),
             Shape::PathAndStat(path) => MultiResult::PathAndStat(path, stat),
             Shape::Stat(_) => MultiResult::Stat(stat),
-            Shape::Deleted | Shape::Empty | Shape::Checked | Shape::Unfinished => {
-                MultiResult::Deleted
-            }
+            Shape::Deleted
+            | Shape::Empty
+            | Shape::Checked
+            | Shape::Taken { .. }
+            | Shape::Unfinished => MultiResult::Deleted,
         }
     };
     shapes.into_iter().map(result).collect()

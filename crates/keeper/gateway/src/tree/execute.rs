@@ -95,6 +95,10 @@ pub enum Shape {
     Path(Text),
     PathAndStat(Text),
     Stat(Text),
+    /// Of a session that comes to this gateway from the one that had it, which may be this one.
+    Taken {
+        from: u64,
+    },
     /// Of an operation in a multi that had no effect of its own.
     Checked,
     Deleted,
@@ -564,12 +568,14 @@ fn internal(plan: &mut Plan<'_>, operation: &Operation, gateway: u64) -> Result<
                 .as_ref()
                 .filter(is_right)
                 .ok_or(Code::SESSION_EXPIRED)?;
+            let from = row.owner;
             let taken = SessionChange::Taken {
-                from: row.owner,
+                from,
                 timeout_ms: *timeout_ms,
                 password: password.clone(),
             };
             take_session(plan, *session, gateway, taken);
+            return Ok(Shape::Taken { from });
         }
         Operation::CloseSession {
             session,

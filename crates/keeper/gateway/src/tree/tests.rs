@@ -150,7 +150,7 @@ fn a_session_that_moves_gets_the_time_out_that_its_client_asks_for_now() {
     };
     let state = state();
     let mut plan = Plan::new(&state, 5, 1);
-    let done = Executed::One(Ok(Shape::Empty));
+    let done = Executed::One(Ok(Shape::Taken { from: 3 }));
     assert_eq!(execute(&mut plan, &operation, OWN), done);
     let taken = SessionChange::Taken {
         from: 3,
