@@ -49,16 +49,29 @@ plinth_terminal::command!(
 );
 
 fn run(arguments: Arguments) -> Outcome {
-    let (mut begin, end) = arguments.range.parse()?;
+    let range = arguments.range.parse()?;
+    if arguments.file == "-" && arguments.resume {
+        return Err("--resume: standard output cannot be resumed; dump to a file".into());
+    }
+    connect::block_on(async {
+        // Before there is a file: one that is empty would be in the way of the next try.
+        let connection = arguments.cluster.connect().await?;
+        connection.limit_transactions();
+        write(&arguments, &connection, range).await
+    })
+}
+
+async fn write(
+    arguments: &Arguments,
+    connection: &Connection,
+    (mut begin, end): (Key, Key),
+) -> Outcome {
     let format = Format::choose(arguments.format, &arguments.file);
     let (mut file, mut has_some) = (None, false);
     let out: Box<dyn Write> = if arguments.file == "-" {
-        if arguments.resume {
-            return Err("--resume: standard output cannot be resumed; dump to a file".into());
-        }
         Box::new(std::io::stdout())
     } else {
-        let (opened, last) = open_output(&arguments, format, &begin..&end)?;
+        let (opened, last) = open_output(arguments, format, &begin..&end)?;
         if let Some(last) = last {
             begin = key_after(&last);
             has_some = true;
@@ -68,20 +81,16 @@ fn run(arguments: Arguments) -> Outcome {
         Box::new(opened)
     };
     let out = BufWriter::with_capacity(WRITE_BUFFER_BYTES, out);
-    connect::block_on(async {
-        let connection = arguments.cluster.connect().await?;
-        connection.limit_transactions();
-        let snapshots = Snapshots {
-            has_some,
-            may_be_many: arguments.force || arguments.resume,
-        };
-        let done = dump(&arguments, &connection, snapshots, format, begin..end, out).await?;
-        if let Some(file) = file {
-            write_out(&arguments.file, file.sync_all())?;
-        }
-        eprintln!("{done}");
-        Ok(())
-    })
+    let snapshots = Snapshots {
+        has_some,
+        may_be_many: arguments.force || arguments.resume,
+    };
+    let done = dump(arguments, connection, snapshots, format, begin..end, out).await?;
+    if let Some(file) = file {
+        write_out(&arguments.file, file.sync_all())?;
+    }
+    eprintln!("{done}");
+    Ok(())
 }
 
 /// Opens the file to append to. Also returns the key of its last line, if the file is an unfinished dump of the

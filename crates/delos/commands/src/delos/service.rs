@@ -100,6 +100,7 @@ impl Service {
         }
     }
 
+    #[cfg(feature = "tables")]
     /// The same, for a request that has so much time from now on.
     pub fn again(&self, seconds: u64) -> Service {
         Service {

@@ -38,7 +38,7 @@ const HELP: Help = Help {
             page("create table", "TABLE (COLUMN KIND [null] [default VALUE], ..., primary key (COLUMN, ...), \
                 [unique] index INDEX (COLUMN, ...), ...)",
                 "make a table; kinds are bool, int, float, text, bytes, timestamp",
-                "create table people (id int, name text, born int null, primary key (id), index by_name (name))"),
+                "create table people (id int, name text, primary key (id), index by_name (name))"),
             page("drop table", "TABLE", "remove a table with its rows", "drop table people"),
             page("alter table", "TABLE add column COLUMN KIND [null] [default VALUE] | TABLE drop column COLUMN",
                 "add or remove a column", "alter table people add column email text null"),

@@ -16,8 +16,8 @@ pub struct Touched {
     pub hash: u64,
 }
 
-/// Which rows of a node change. What is written and what is locked both follow from it, so that no operation can write a
-/// row without its locks.
+/// Which rows of a node change. What is written and what is locked both follow from it, so that no operation can write
+/// a row without its locks.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Rewritten {
     /// There is a node now and was none, or the other way round, or it is another node.
