@@ -9,7 +9,7 @@ const OF_STORE: [&str; 8] = [
     "top --once",
     "cli --exec status",
     "dump OUT",
-    "bench run",
+    "bench run --workload point-reads",
     "keeper server --listen 127.0.0.1:0",
     "keeper export --to-files OUT",
     "server --listen 127.0.0.1:4500 --data-dir DATA",
@@ -24,7 +24,7 @@ const OF_FARM: [&str; 4] = [
     "farm status",
     "farm cli --exec status",
     "farm server --listen 127.0.0.1:4500 --data-dir DATA",
-    "farm create --machines 1",
+    "farm create --machines 3",
 ];
 
 fn written(directory: &Directory, name: &str, key: &str) -> String {

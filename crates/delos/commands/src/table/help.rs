@@ -29,7 +29,7 @@ const HELP: Help = Help {
             page("require", "[missing] TABLE (COLUMN = VALUE, ...) [where FILTER]",
                 "let the transaction commit only if the row with this key is there and passes the filter, or with \
                 missing is not there",
-                "begin; require people (id = 1); update people set born = 1815 where id = 1; commit"),
+                "begin; require people (id = 1); delete from b where id = 1; commit"),
             page("commit", "", "commit the transaction", "begin; delete from people where id = 1; commit"),
             page("rollback", "", "end the transaction without a commit",
                 "begin; delete from people where id = 1; rollback"),
@@ -38,7 +38,7 @@ const HELP: Help = Help {
             page("create table", "TABLE (COLUMN KIND [null] [default VALUE], ..., primary key (COLUMN, ...), \
                 [unique] index INDEX (COLUMN, ...), ...)",
                 "make a table; kinds are bool, int, float, text, bytes, timestamp",
-                "create table people (id int, name text, primary key (id), index by_name (name))"),
+                "create table people (id int, name text, primary key (id))"),
             page("drop table", "TABLE", "remove a table with its rows", "drop table people"),
             page("alter table", "TABLE add column COLUMN KIND [null] [default VALUE] | TABLE drop column COLUMN",
                 "add or remove a column", "alter table people add column email text null"),

@@ -145,7 +145,9 @@ impl Help {
         let usage = [words(name), words(arguments)].concat();
         let usage = wrapped(usage, COLUMNS - 4).join("\n    ");
         let what = wrapped(words(what), COLUMNS - 2).join("\n  ");
-        Some(format!("{usage}\n  {what}\n  example: {example}"))
+        let example = [words("example:"), words(example)].concat();
+        let example = wrapped(example, COLUMNS - 4).join("\n    ");
+        Some(format!("{usage}\n  {what}\n  {example}"))
     }
 }
 
