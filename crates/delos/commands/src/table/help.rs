@@ -71,7 +71,7 @@ A filter compares columns with values:
   not, and, or, (...)         filters of filters";
 
 const VALUES: &str = "\
-null, true, false           for a column of any kind that may be null, and for bool
+null, true, false           for any column that may be null, and for bool
 12, -1.5, nan, infinity     int, float
 'text'                      text; a quote in it is written twice
 x'00ff'                     bytes, by hexadecimal digits
