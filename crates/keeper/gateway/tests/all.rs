@@ -4,3 +4,4 @@ mod golden;
 mod operators;
 mod quotas;
 mod riding;
+mod whole;

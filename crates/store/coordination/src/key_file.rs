@@ -144,11 +144,13 @@ pub fn check_still_keyed<'a>(
     })
 }
 
+/// Several tasks may do it at the same time: one adopts keys, and another sees that some server has put them into the
+/// file, which both have.
 async fn note_keyed(directory: &Path) -> io::Result<()> {
+    let own = format!("{:016x}.part", random::u64());
     let text = Bytes::from_static(b"This server has keys.\n");
-    disk::write_file_durably(&directory.join(MARK), text)
-        .await
-        .map(drop)
+    let noted = disk::write_file_durably_by(&directory.join(MARK), text, &own).await;
+    noted.map(drop)
 }
 
 /// Looks at the key file of a server again and again, and gives its keys to the credentials. A file that is wrong or
@@ -183,4 +185,28 @@ pub fn follow<'a>(
             }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_runtime::join_all;
+    use plinth_runtime::sim::{Locality, SimConfig, Simulation};
+
+    #[test]
+    fn several_tasks_note_at_the_same_time_that_a_server_has_keys() {
+        for seed in 0..20 {
+            let simulation = Simulation::new(seed, SimConfig::default());
+            let machine = simulation.add_machine(Locality::default());
+            let noted: Option<io::Result<bool>> = simulation.run_on(machine, async {
+                let directory = Path::new("data");
+                disk::create_dir_all(directory).await?;
+                let noting = (0..4).map(|_| note_keyed(directory));
+                let noted: io::Result<Vec<()>> = join_all(noting).await.into_iter().collect();
+                noted?;
+                disk::exists(&directory.join(MARK)).await
+            });
+            assert!(matches!(noted, Some(Ok(true))), "seed {seed}: {noted:?}");
+        }
+    }
 }

@@ -14,6 +14,15 @@ use plinth_core::version::Versionstamp;
 use plinth_core::{Error, Result, Version};
 use plinth_runtime::{Duration, Pace, buggify, now, probe, random, sleep, trace_warn};
 
+/// A transaction of another gateway whose entries may not all have been read.
+#[derive(Default)]
+struct Held {
+    of: Option<Versionstamp>,
+    changes: Vec<(u16, Change)>,
+    /// Behind its last entry.
+    next: Position,
+}
+
 impl Pipeline {
     /// Applies the changes of an own batch and completes its operations, one after the other.
     pub(super) async fn apply_own(&self, flight: Flight, stamp: Versionstamp) {
@@ -179,18 +188,19 @@ impl Pipeline {
         if buggify!() {
             sleep(Duration::from_millis(random::below(30))).await;
         }
-        let limit = StreamLimit::default();
+        let (limit, mut held) = (StreamLimit::default(), Held::default());
+        let mut at = self.next.get();
         loop {
-            let reading = self.stream.read(&transaction, self.next.get(), limit);
-            let batch = reading.await?;
+            let batch = self.stream.read(&transaction, at, limit).await?;
             for entry in batch.entries {
-                self.take_entry(entry).await?;
+                self.take_entry(entry, &mut held).await?;
             }
             if !batch.more {
                 break;
             }
-            self.go_on_at(batch.next);
+            at = batch.next;
         }
+        self.show(&mut held).await;
         if let Some((number, stamp)) = own
             && let Some(flight) = self.take_flight(number)
         {
@@ -203,12 +213,15 @@ impl Pipeline {
         Ok(())
     }
 
-    async fn take_entry(&self, entry: StreamEntry) -> Result<()> {
+    async fn take_entry(&self, entry: StreamEntry, held: &mut Held) -> Result<()> {
         let StreamContent::Appended(content) = entry.content else {
             return Err(Error::file_corrupt);
         };
         let position = entry.position;
         let stamp = Versionstamp::new(position.version, position.order);
+        if held.of.is_some_and(|of| of != stamp) {
+            self.show(held).await;
+        }
         let zxids = self.replica.zxids;
         let (origin, changes) = parse_entry(&content, stamp, zxids).ok_or(Error::file_corrupt)?;
         if origin.gateway == self.gateway {
@@ -216,14 +229,31 @@ impl Pipeline {
             if let Some(flight) = self.take_flight(origin.batch) {
                 self.apply_own(flight, stamp).await;
             }
+            self.go_on_at(position.next());
         } else {
             self.others.set(Some(now()));
-            for (piece, change) in changes {
-                let zxid = zxids.of(position.version, position.order, piece);
-                self.apply(position.version, &change, zxid);
-            }
+            held.of = Some(stamp);
+            held.changes.extend(changes);
+            held.next = position.next();
         }
-        self.go_on_at(position.next());
         Ok(())
+    }
+
+    /// Shows what another gateway's transaction has changed. All of it is there: nobody sees half of an operation,
+    /// which may have more changes than an entry takes.
+    async fn show(&self, held: &mut Held) {
+        let Held { of, changes, next } = std::mem::take(held);
+        let Some(stamp) = of else { return };
+        let (mut pace, mut shown) = (Pace::new(), None);
+        for (piece, change) in changes {
+            if shown.is_some_and(|shown| shown != piece) {
+                // Others may read between two operations of a batch: each is whole.
+                pace.rest_if_over().await;
+            }
+            shown = Some(piece);
+            let zxid = self.replica.zxids.of(stamp.version(), stamp.order(), piece);
+            self.apply(stamp.version(), &change, zxid);
+        }
+        self.go_on_at(next);
     }
 }

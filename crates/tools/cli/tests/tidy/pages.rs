@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 const QUESTIONS: usize = 10;
 const PATHS_OF_AN_ANSWER_MAX: usize = 3;
+const PROSE_COLUMNS_MAX: usize = 120;
 /// Where a crate keeps its files.
 const PLACES: [&str; 4] = ["src", "tests", "benches", "examples"];
 
@@ -164,6 +165,27 @@ fn names_behind(after: &str) -> Vec<&str> {
 fn has_word(text: &str, wanted: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.split(|c| !is_part(c)).any(|word| word == wanted)
+}
+
+#[test]
+fn prose_is_as_narrow_as_code() {
+    for Page { name, text } in pages() {
+        // What is generated is not written by anybody.
+        if name == "docs/commands.md" {
+            continue;
+        }
+        let mut is_code = false;
+        for (number, line) in (1..).zip(text.lines()) {
+            is_code ^= line.trim_start().starts_with("```");
+            let begins = |with: &str| line.trim_start().starts_with(with);
+            let may_be_wide = is_code || begins("|") || begins("<!--") || line.contains("://");
+            let columns = line.chars().count();
+            assert!(
+                may_be_wide || columns <= PROSE_COLUMNS_MAX,
+                "{name}:{number} has {columns} columns"
+            );
+        }
+    }
 }
 
 #[test]
