@@ -166,8 +166,8 @@ impl Replica {
 
     /// True if no change since `version` may have touched what `touches` says.
     fn is_unchanged(&self, version: Version, touches: impl Fn(&str) -> bool) -> bool {
-        // A change behind `version` is no longer remembered. It may have been applied although the replica's own version
-        // does not have it yet: that comes at the end of all that it catches up on.
+        // A change behind `version` is no longer remembered. It may have been applied although the replica's own
+        // version does not have it yet: that comes at the end of all that it catches up on.
         if version < self.forgotten.get() {
             probe!("keeper_changes_forgotten");
             return false;
