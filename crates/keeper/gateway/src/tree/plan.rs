@@ -326,7 +326,7 @@ impl<'v> Plan<'v> {
         for (_, touched) in self.touched.iter() {
             let (rewritten, hash) = (touched.rewritten(), touched.hash);
             let mut read = |lock| self.reads.add((lock, hash));
-            if rewritten.existence || rewritten.row {
+            if rewritten.row {
                 read(Lock::Existence);
             }
             if rewritten.row && touched.before.is_some() {

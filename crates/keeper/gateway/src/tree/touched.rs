@@ -20,7 +20,7 @@ pub struct Touched {
 /// a row without its locks.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Rewritten {
-    /// There is a node now and was none, or the other way round, or it is another node.
+    /// There is a node now and was none, or the other way round, or it is another node. Then its row changes, too.
     pub existence: bool,
     /// The node's own row, which holds its access list, its version and short data, is set or cleared.
     pub row: bool,
