@@ -8,10 +8,10 @@ use plinth_sim::{HuntOptions, HuntReport, Limits, hunt};
 use std::ops::RangeInclusive;
 
 /// Looks at runs of the scenario with applications that have the keeper, without other workloads beside it.
-fn look(seeds: RangeInclusive<u64>, fault: Option<&str>) -> HuntReport {
+fn look(seeds: RangeInclusive<u64>, fault: Option<&str>, narrow: Limits) -> HuntReport {
     let limits = Limits {
         workloads: Some(vec!["keeper".into()]),
-        ..Limits::default()
+        ..narrow
     };
     let options = HuntOptions {
         jobs: 2,
@@ -25,7 +25,12 @@ fn look(seeds: RangeInclusive<u64>, fault: Option<&str>) -> HuntReport {
 
 /// Within 200 seeds from `first` on, a seed that has shown the fault: those before it are left out to save time.
 fn is_found(name: &str, first: u64) {
-    let report = look(first..=first + 199, Some(name));
+    is_found_in(name, first, Limits::default());
+}
+
+/// The same in runs that are narrowed to those in which the fault shows often.
+fn is_found_in(name: &str, first: u64, narrow: Limits) {
+    let report = look(first..=first + 199, Some(name), narrow);
     let found = report.failure.expect("the oracle finds it");
     println!("{name}: seed {}: {:?}", found.seed, found.result);
     fault::found(name);
@@ -34,7 +39,7 @@ fn is_found(name: &str, first: u64) {
 #[test]
 fn sessions_reads_watches_and_ephemerals_are_what_clients_were_promised() {
     let seeds = if is_nightly() { 16 } else { 8 };
-    let report = look(1..=seeds, None);
+    let report = look(1..=seeds, None, Limits::default());
     if let Some(failed) = report.failure {
         panic!("{:?}\nagain with: {}", failed.result, failed.command());
     }
@@ -58,5 +63,12 @@ fn a_read_that_goes_back_is_found() {
 
 #[test]
 fn a_batch_that_overlooks_the_one_before_it_is_found() {
-    is_found("keeper_batches_overlap", 60);
+    // A gateway that has others beside it gives its transactions conflict ranges, which hide the fault.
+    let alone = Limits {
+        machines: Some(1),
+        processes: Some(1),
+        faults: Some(Vec::new()),
+        ..Limits::default()
+    };
+    is_found_in("keeper_batches_overlap", 16, alone);
 }

@@ -9,6 +9,7 @@ use plinth_core::Uid;
 use plinth_core::key::KeyRange;
 use plinth_protocol::control::{GetWorkers, RegisterWorker};
 use plinth_rpc::Transport;
+use plinth_runtime::fault;
 use plinth_runtime::sim::{SimConfig, Simulation};
 use std::collections::BTreeSet;
 
@@ -223,5 +224,48 @@ fn while_failures_are_ignored_what_a_server_had_stays_with_it() {
         );
         some_seconds(60).await;
         assert!(!holders(&database).await.0.contains(&server));
+    });
+}
+
+/// A server is down while a shard that it holds moves elsewhere and comes back to it.
+fn away_and_back_while_it_is_down(seed: u64) {
+    simulated(seed, async |cluster| {
+        let (database, _, server) = started(&cluster).await;
+        give(&database, server).await;
+        assert_eq!(distribution::switch(&database, false).await, Ok(()));
+        let (range, team, _) = shard_with(&database, server).await;
+        let other = *team.iter().find(|id| **id != server).expect("two hold it");
+        let (named, _) = holders(&database).await;
+        let third = named.into_iter().find(|id| !team.contains(id));
+        let elsewhere = vec![other, third.expect("four servers")];
+
+        cluster.kill(3);
+        let away = movement::run(&database, async |tr| {
+            movement::start(tr, &range, &team, &elsewhere).await
+        });
+        away.await.expect("it begins");
+        some_seconds(30).await;
+        assert!(!holders(&database).await.1, "it has arrived");
+        let back = movement::run(&database, async |tr| {
+            movement::start(tr, &range, &elsewhere, &[other, server]).await
+        });
+        back.await.expect("it begins");
+        // It has the shard on its disk, and has not heard that it went away.
+        cluster.restart(3);
+        some_seconds(30).await;
+        assert!(!holders(&database).await.1, "it has arrived");
+        assert_eq!(reads(&database).await.as_deref(), Some("first"));
+    });
+}
+
+#[test]
+fn a_shard_that_went_away_and_came_back_while_its_server_was_down_is_copied_again() {
+    away_and_back_while_it_is_down(1);
+}
+
+#[test]
+fn a_destination_that_is_ready_before_it_has_heard_is_found() {
+    fault::makes_panic("ready_without_hearing", "StorageHasLostShard", || {
+        (1..8).for_each(away_and_back_while_it_is_down);
     });
 }

@@ -46,7 +46,9 @@ use plinth_protocol::log::{LogSystem, POPPED_FOR_EVER, PeekReply};
 use plinth_protocol::storage::Watch as WatchRequest;
 use plinth_protocol::storage::WatchReply;
 use plinth_rpc::{FailureBeacon, Responder, Transport};
+use plinth_runtime::fault;
 use plinth_runtime::gauge::Gauge;
+use plinth_runtime::random::{below, chance};
 use plinth_runtime::sync::{Notify, Permits, VersionGate, Watch};
 use plinth_runtime::{
     Boxed, Duration, Either, Instant, Pace, buggify, never, planted, probe, trace, trace_warn,
@@ -256,9 +258,8 @@ impl Server {
             let Ok((epoch, reply)) = cursor.peek(self.latest() + 1, bytes_max).await else {
                 continue;
             };
-            if buggify!() {
-                plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(100)))
-                    .await;
+            if let Some(late) = lateness() {
+                plinth_runtime::sleep(late).await;
                 if self
                     .role
                     .log_system
@@ -566,8 +567,7 @@ impl Server {
             self.follow_sample(&mut batch).await;
             self.ownership.borrow().write(target, &mut batch);
             if buggify!() {
-                plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(200)))
-                    .await;
+                plinth_runtime::sleep(Duration::from_millis(below(200))).await;
             }
             let started = plinth_runtime::now();
             let bytes = batch.bytes() as u64;
@@ -684,4 +684,13 @@ impl Server {
             waiting.responder.fail(Error::timed_out);
         }
     }
+}
+
+/// How long after it could the server takes something in, if not at once.
+fn lateness() -> Option<Duration> {
+    // A server that is believed before it has heard of a move is planted together with one that hears of it late.
+    if fault::is_planted("ready_without_hearing") && chance(0.3) {
+        return Some(Duration::from_millis(below(4000)));
+    }
+    buggify!().then(|| Duration::from_millis(below(100)))
 }
