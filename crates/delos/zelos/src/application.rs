@@ -25,7 +25,7 @@ use plinth_keeper::tree::quota::{self, Quotas};
 use plinth_keeper::tree::rows::Rows;
 use plinth_keeper::tree::written::write_rows;
 use plinth_keeper::zxid::PLACE_BITS;
-use plinth_runtime::random;
+use plinth_runtime::{random, trace_warn};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
@@ -119,7 +119,11 @@ impl Zelos {
         }
         let range = self.rows.all_quotas();
         let found = tx.range(&range.begin, &range.end, usize::MAX)?;
-        let quotas = Rc::new(quotas::parse(&self.rows, &found)?);
+        let quotas = quotas::parse(&self.rows, &found, |path| {
+            trace_warn!("ZelosQuotaDamaged", "path" => path);
+            Err(Error::file_corrupt)
+        });
+        let quotas = Rc::new(quotas?);
         self.quotas.replace(Some(quotas.clone()));
         Ok(quotas)
     }

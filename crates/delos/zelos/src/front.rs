@@ -11,6 +11,9 @@
 //! their sessions again. A batch that comes into the log after that does nothing to a session that was taken up,
 //! because the session's row names another life.
 
+#[cfg(test)]
+mod tests;
+
 use crate::done::Done;
 use crate::entry::{Head, OPERATIONS_MAX, Writing, bytes_of};
 use crate::{ENTRIES, ENTRIES_AT_ONCE, IDLE_LOOK_MS, LOOK_MS};
@@ -21,7 +24,7 @@ use plinth_delos::stack::Lost;
 use plinth_keeper::paths;
 use plinth_keeper::queue::{Queue, Queued};
 use plinth_keeper::replica::{KeepAll, Replica};
-use plinth_keeper::store::Boxed;
+use plinth_keeper::store::{Boxed, may_pass};
 use plinth_keeper::tree::change::Change;
 use plinth_keeper::tree::execute::{Executed, Operation, Shape};
 use plinth_keeper::tree::plan::Known;
@@ -169,6 +172,10 @@ impl Front {
         for queued in batch.iter().filter(|queued| queued.is_look()) {
             while let Err(error) = self.load(&queued.operation).await {
                 trace_warn!("ZelosLoadFailed", "error" => error);
+                if !may_pass(error) {
+                    // Whoever reads finds it unknown. The others do not wait for it.
+                    break;
+                }
                 sleep(RETRY_PAUSE).await;
             }
         }
@@ -241,6 +248,13 @@ impl Front {
         let Operation::Look { request, .. } = look else {
             return Ok(());
         };
+        for part in request.parts() {
+            self.load_one(part).await?;
+        }
+        Ok(())
+    }
+
+    async fn load_one(&self, request: &Request) -> Result<()> {
         let (path, has_data, has_children) = match request {
             Request::Exists { path, .. } => (path, false, false),
             Request::GetData { path, .. } => (path, true, false),
@@ -260,7 +274,7 @@ impl Front {
                 Known::Unknown => {
                     replica.load(path).await?;
                 }
-                Known::Absent => return Ok(()),
+                Known::Absent | Known::Damaged => return Ok(()),
                 Known::Here(node) if !has_data || replica.data(path, &node).await?.is_some() => {
                     break;
                 }

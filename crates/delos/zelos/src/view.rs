@@ -180,7 +180,8 @@ impl<'a> Seen<'a> {
                 let mut counting = Counting::begin(&self.quotas, path, QUOTA_ROWS_MAX);
                 while let Some((range, most)) = counting.next(self.rows) {
                     let page = self.page(&range, most)?;
-                    counting.take(self.rows, ZXIDS, range, page)?;
+                    let damaged = Err(Error::file_corrupt);
+                    counting.take(self.rows, ZXIDS, (range, page), damaged)?;
                 }
                 *found = Some(counting.piece);
             }
@@ -221,6 +222,7 @@ impl View for Seen<'_> {
                 node.map_or(Known::Absent, Known::Here)
             }
             Err(error) => {
+                trace_warn!("ZelosNodeDamaged", "path" => path, "error" => error);
                 self.failed.set(Some(error));
                 Known::Absent
             }

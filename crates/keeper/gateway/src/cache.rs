@@ -22,9 +22,9 @@ const CHILD_BYTES: usize = 48;
 const CHANCES: usize = 1000;
 
 struct Slot {
-    /// `None`: the node does not exist.
-    node: Option<Rc<Node>>,
-    /// Names of all children.
+    /// Unknown once it has changed behind a row that was damaged.
+    node: Known,
+    /// Names of all children. Only of a node that is here.
     children: Option<BTreeSet<Box<str>>>,
     children_bytes: usize,
     used: Cell<bool>,
@@ -32,7 +32,10 @@ struct Slot {
 
 impl Slot {
     fn bytes(&self, path: &str) -> usize {
-        let node = self.node.as_deref().map_or(0, Node::bytes);
+        let node = match &self.node {
+            Known::Here(node) => node.bytes(),
+            Known::Absent | Known::Damaged | Known::Unknown => 0,
+        };
         ENTRY_BYTES + 2 * path.len() + node + self.children_bytes
     }
 }
@@ -92,14 +95,14 @@ impl Cache {
     pub fn get(&self, path: &str) -> Known {
         if let Some(slot) = self.slots.get(path) {
             slot.used.set(true);
-            return match &slot.node {
-                Some(node) => Known::Here(node.clone()),
-                None => Known::Absent,
-            };
+            return slot.node.clone();
         }
         let siblings = paths::parent(path).and_then(|parent| self.slots.get(parent));
         match siblings {
-            Some(Slot { node: None, .. }) => Known::Absent,
+            Some(Slot {
+                node: Known::Absent,
+                ..
+            }) => Known::Absent,
             Some(Slot {
                 children: Some(names),
                 ..
@@ -117,16 +120,29 @@ impl Cache {
 
     /// Notes what was read from the store: the node, or that there is none.
     pub fn insert(&mut self, path: &str, node: Option<Rc<Node>>) {
-        if node.is_none() {
-            self.empty(path);
-        }
-        self.change(path, true, |slot| slot.node = node);
+        self.note(path, node.map_or(Known::Absent, Known::Here));
+    }
+
+    /// Notes that the node's rows cannot be read.
+    pub fn insert_damaged(&mut self, path: &str) {
+        self.note(path, Known::Damaged);
+    }
+
+    fn note(&mut self, path: &str, known: Known) {
+        self.change(path, true, |slot| {
+            if !matches!(known, Known::Here(_)) {
+                slot.children = None;
+                slot.children_bytes = 0;
+            }
+            slot.node = known;
+        });
         self.evict(path);
     }
 
     /// Notes the children of a node that is in the cache.
     pub fn insert_children(&mut self, path: &str, names: BTreeSet<Box<str>>) {
         self.change(path, false, |slot| {
+            let Known::Here(_) = slot.node else { return };
             slot.children_bytes = names.iter().map(|name| name.len() + CHILD_BYTES).sum();
             slot.children = Some(names);
         });
@@ -148,7 +164,7 @@ impl Cache {
         } else if make {
             let path: Rc<str> = path.into();
             let mut slot = Slot {
-                node: None,
+                node: Known::Unknown,
                 children: None,
                 children_bytes: 0,
                 used: Cell::new(false),
@@ -158,15 +174,6 @@ impl Cache {
             self.ring.push_back(path.clone());
             self.slots.insert(path, slot);
         }
-    }
-
-    /// Forgets what there is at `path`, which keeps its place in the ring.
-    fn empty(&mut self, path: &str) {
-        self.change(path, false, |slot| {
-            slot.node = None;
-            slot.children = None;
-            slot.children_bytes = 0;
-        });
     }
 
     /// Makes room. `kept` stays, even if it alone is larger than the cache: its reader comes next.
@@ -209,7 +216,7 @@ impl Cache {
         let bytes: usize = self.slots.iter().map(|(path, slot)| slot.bytes(path)).sum();
         assert_eq!(bytes, self.bytes, "bytes of {} nodes", self.slots.len());
         for (path, slot) in &self.slots {
-            let (Some(node), Some(names)) = (&slot.node, &slot.children) else {
+            let (Known::Here(node), Some(names)) = (&slot.node, &slot.children) else {
                 continue;
             };
             let present = node.counts.present;
@@ -233,7 +240,7 @@ impl Cache {
                     names.insert(paths::name(path).into())
                 });
                 self.change(path, true, |slot| {
-                    slot.node = Some(Rc::new(node.clone()));
+                    slot.node = Known::Here(Rc::new(node.clone()));
                     // A new node has no children, and everybody will know of its first.
                     slot.children = Some(BTreeSet::new());
                     slot.children_bytes = 0;
@@ -259,7 +266,7 @@ impl Cache {
     /// The node has changed, but not its list of children.
     fn set(&mut self, path: &str, new: &Node) {
         self.change(path, false, |slot| {
-            if let Some(node) = &mut slot.node {
+            if let Some(node) = that_changes(&mut slot.node) {
                 let old = Rc::make_mut(node);
                 let data = match (&new.data, &old.data) {
                     // The change did not come with long data. Data that was not changed is still the same.
@@ -291,7 +298,7 @@ impl Cache {
         };
         let name_bytes = paths::name(path).len() + CHILD_BYTES;
         self.change(parent, false, |slot| {
-            let Some(node) = &mut slot.node else {
+            let Some(node) = that_changes(&mut slot.node) else {
                 return;
             };
             let node = Rc::make_mut(node);
@@ -309,6 +316,17 @@ impl Cache {
     }
 }
 
+/// The node, if it is here. One that was damaged may have been written anew: it must be read again.
+fn that_changes(known: &mut Known) -> Option<&mut Rc<Node>> {
+    if let Known::Damaged = known {
+        *known = Known::Unknown;
+    }
+    match known {
+        Known::Here(node) => Some(node),
+        Known::Absent | Known::Damaged | Known::Unknown => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -321,7 +339,7 @@ mod tests {
     fn here(cache: &Cache, path: &str) -> Option<Rc<Node>> {
         match cache.get(path) {
             Known::Here(node) => Some(node),
-            Known::Absent | Known::Unknown => None,
+            Known::Absent | Known::Damaged | Known::Unknown => None,
         }
     }
 
@@ -376,6 +394,24 @@ mod tests {
             (1, 7, 1, 6)
         );
         assert_eq!(a.data, Data::None);
+    }
+
+    #[test]
+    fn a_damaged_node_is_read_again_when_it_may_have_been_written_anew() {
+        let set = Change::DataSet("/a".into(), node(5));
+        let child = Change::Created("/a/b".into(), node(5));
+        for change in [set, child] {
+            let mut cache = Cache::new(1, 1 << 20);
+            cache.insert("/a", Some(Rc::new(node(4))));
+            cache.insert_children("/a", BTreeSet::new());
+            cache.insert_damaged("/a");
+            cache.insert_children("/a", BTreeSet::new());
+            assert!(matches!(cache.get("/a"), Known::Damaged));
+            assert!(cache.children("/a").is_none());
+            assert!(matches!(cache.get("/a/c"), Known::Unknown));
+            cache.apply(&change, 5);
+            assert!(matches!(cache.get("/a"), Known::Unknown));
+        }
     }
 
     #[test]

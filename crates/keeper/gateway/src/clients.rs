@@ -57,7 +57,7 @@ impl Clients {
                 Some(node) => may_read(connection, &node.acl),
                 None => match replica.node_if_known(at) {
                     Known::Here(node) => may_read(connection, &node.acl),
-                    Known::Absent | Known::Unknown => {
+                    Known::Absent | Known::Damaged | Known::Unknown => {
                         guards.get(at).is_none_or(|acl| may_read(connection, acl))
                     }
                 },

@@ -1,5 +1,6 @@
 //! A plan becomes a transaction of the store.
 
+use crate::ENTRY_BYTES;
 use crate::tree::change::{Origin, put_change};
 use crate::tree::locks::LockSet;
 use crate::tree::plan::Plan;
@@ -9,9 +10,6 @@ use bytes::BufMut;
 use plinth_client::{Stream, Transaction, TransactionOption};
 use plinth_core::key::KeyRange;
 use plinth_core::{MutationKind, Result};
-
-/// An entry of the stream that has reached this size takes no more changes.
-const ENTRY_BYTES: usize = 60_000;
 
 /// Everything at once, or the locks that the plan has read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -117,7 +115,7 @@ impl Writer<'_> {
                 entry = self.origin.begin_entry();
             }
             put_change(&mut entry, *piece, change);
-            if entry.len() >= ENTRY_BYTES {
+            if entry.len() >= ENTRY_BYTES.get() {
                 self.stream
                     .append_followed(transaction, std::mem::take(&mut entry))?;
             }

@@ -3,7 +3,7 @@
 /// Longest path. A key of the store has at most 10,000 bytes, and the keeper's own part of it is short.
 pub const PATH_BYTES_MAX: usize = 9000;
 /// Deepest node.
-const DEPTH_MAX: usize = 4000;
+pub const DEPTH_MAX: usize = 4000;
 
 /// The path that a read means: who reads an empty path gets the root, as from ZooKeeper. A watch of it is one of the
 /// empty path, and tells nothing.

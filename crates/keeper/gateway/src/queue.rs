@@ -32,7 +32,8 @@ impl Queued {
         let Operation::Look { request, .. } = &self.operation else {
             return false;
         };
-        matches!(request, Request::GetData { .. })
+        let is_data = |request: &Request| matches!(request, Request::GetData { .. });
+        request.parts().iter().any(is_data)
     }
 }
 

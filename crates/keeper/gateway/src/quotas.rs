@@ -10,46 +10,67 @@ use crate::tree::rows::Rows;
 use crate::wire::Text;
 use crate::zxid::Zxids;
 use bytes::Bytes;
-use plinth_core::key::KeyRange;
+use plinth_core::key::{KeyRange, printable};
 use plinth_core::{Error, Result};
-use plinth_runtime::probe;
+use plinth_runtime::{never, probe};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// Reads all quotas into the replica, which has not moved yet.
+/// Reads all quotas into the replica, which has not moved yet. One that is damaged limits nothing. It is made anew when
+/// the first gateway begins, from its node of limits.
 pub async fn load(replica: &Replica) -> Result<()> {
     let page = replica.page(replica.rows.all_quotas(), Most::ALL).await?;
-    let quotas = parse(&replica.rows, &page.rows)?;
+    let quotas = parse(&replica.rows, &page.rows, |path| {
+        let key = replica.rows.quota(path);
+        never!("KeeperQuotaDamaged", "path" => path, "key" => printable(&key));
+        Ok(())
+    })?;
     *replica.quotas.borrow_mut() = Rc::new(quotas);
     Ok(())
 }
 
-/// The quotas in all of their rows.
+/// The quotas in all of their rows, without those that are damaged: `damaged` is told of each.
 ///
 /// # Errors
-/// The rows are damaged.
-pub fn parse(rows: &Rows, found: &[(Bytes, Bytes)]) -> Result<Quotas> {
-    let mut quotas = Quotas::new();
+/// Those of `damaged`.
+pub fn parse(
+    rows: &Rows,
+    found: &[(Bytes, Bytes)],
+    mut damaged: impl FnMut(&str) -> Result<()>,
+) -> Result<Quotas> {
+    let (mut quotas, mut bad) = (Quotas::new(), BTreeSet::new());
     // A quota's own row comes before those of what is used of it.
     for (key, row) in found {
-        let (path, of) = rows.quota_path(key).ok_or(Error::file_corrupt)?;
-        let Some(of) = of else {
-            let watched = Watched {
-                quota: Quota::from_row(row).ok_or(Error::file_corrupt)?,
-                used: Used::default(),
-            };
-            quotas.insert(path.into(), watched);
+        let Some((path, of)) = rows.quota_path(key) else {
+            damaged("")?;
             continue;
         };
-        let watched = quotas.get_mut(path).ok_or(Error::file_corrupt)?;
-        let number = row.first_chunk::<8>().ok_or(Error::file_corrupt)?;
-        let number = i64::from_le_bytes(*number);
-        match of {
-            b'n' => watched.used.nodes = number,
-            b'b' => watched.used.bytes = number,
-            _ => return Err(Error::file_corrupt),
+        if take_row(&mut quotas, path, of, row).is_none() && bad.insert(path) {
+            damaged(path)?;
         }
     }
+    quotas.retain(|path, _| !bad.contains(path.as_str()));
     Ok(quotas)
+}
+
+/// Takes a row of the quota of `path`; `None` if it is damaged.
+fn take_row(quotas: &mut Quotas, path: &str, of: Option<u8>, row: &[u8]) -> Option<()> {
+    let Some(of) = of else {
+        let watched = Watched {
+            quota: Quota::from_row(row)?,
+            used: Used::default(),
+        };
+        quotas.insert(path.into(), watched);
+        return Some(());
+    };
+    let number = i64::from_le_bytes(row.try_into().ok()?);
+    let watched = quotas.get_mut(path)?;
+    match of {
+        b'n' => watched.used.nodes = number,
+        b'b' => watched.used.bytes = number,
+        _ => return None,
+    }
+    Some(())
 }
 
 /// The quotas that have nodes not yet counted. Among them are those of which only the node of limits is known, if
@@ -88,7 +109,9 @@ pub async fn next_piece(replica: &Replica, path: &str) -> Result<Piece> {
     let mut counting = Counting::begin(&replica.quotas.borrow(), path, QUOTA_PIECE_ROWS.get());
     while let Some((range, most)) = counting.next(&replica.rows) {
         let page = replica.page(range.clone(), most).await?;
-        counting.take(&replica.rows, replica.zxids, range, page)?;
+        // Nobody knows how long its data is.
+        let damaged = Ok(Used { nodes: 1, bytes: 0 });
+        counting.take(&replica.rows, replica.zxids, (range, page), damaged)?;
     }
     Ok(counting.piece)
 }
@@ -139,11 +162,17 @@ impl<'a> Counting<'a> {
         Some((range, most))
     }
 
-    /// Counts what was read.
+    /// Counts what was read: a node whose row is damaged as `damaged`.
     ///
     /// # Errors
-    /// The rows are damaged.
-    pub fn take(&mut self, rows: &Rows, zxids: Zxids, range: KeyRange, page: Page) -> Result<()> {
+    /// That of `damaged`, or a depth that no node has.
+    pub fn take(
+        &mut self,
+        rows: &Rows,
+        zxids: Zxids,
+        (range, page): (KeyRange, Page),
+        damaged: Result<Used>,
+    ) -> Result<()> {
         let (depth, is_begun) = match &self.piece.to {
             Counted::Nothing => (paths::depth(self.path), true),
             Counted::Depth(last) => (usize::from(*last) + 1, false),
@@ -152,8 +181,11 @@ impl<'a> Counting<'a> {
         };
         let mut last = None;
         for (key, row) in page.rows.iter().filter(|(key, _)| Rows::is_node(key)) {
-            let node = Node::from_row(row, zxids).ok_or(Error::file_corrupt)?;
-            self.piece.used = self.piece.used.plus(Used::of(Some(&node)));
+            let used = match Node::from_row(row, zxids) {
+                Some(node) => Used::of(Some(&node)),
+                None => damaged?,
+            };
+            self.piece.used = self.piece.used.plus(used);
             last = rows.node_path(key);
         }
         let depth = u16::try_from(depth).map_err(|_| Error::file_corrupt)?;

@@ -1,16 +1,19 @@
 //! Requests that change nothing: answered from the replica. Whether a watch is set is decided on the same state as the
 //! answer.
 
+mod multi;
+
 use crate::acl;
 use crate::paths;
 use crate::replica::Replica;
+use crate::store::may_pass;
 use crate::talk::Talk;
 use crate::tree::node::{Data, Node};
 use crate::tree::plan::Known;
 use crate::tree::quota::{Counted, Used};
 use crate::wire::{
-    Answer, AnswerHeader, ClientInfo, Code, MultiResult, Request, Text, WatchEvent, encode_answer,
-    encode_children, encode_data, encode_event, event, permission,
+    Answer, AnswerHeader, ClientInfo, Code, Request, Text, WatchEvent, encode_children,
+    encode_data, encode_event, event, permission,
 };
 use bytes::Bytes;
 use plinth_core::{Error, Result as StoreResult};
@@ -58,16 +61,7 @@ pub async fn answer(connection: &Talk, xid: i32, request: Request) {
             operations,
             breaks_off,
         } => {
-            let mut results = Vec::with_capacity(operations.len());
-            for operation in operations {
-                results.push(read_one(connection, operation).await);
-            }
-            let mut header = header(connection, xid);
-            if breaks_off {
-                header.error = Code::MARSHALLING_ERROR.0;
-            }
-            let answer = Answer::MultiRead(results);
-            connection.answer(header, |out| encode_answer(out, header, &answer));
+            multi::answer(connection, xid, operations, breaks_off).await;
         }
         Request::SetWatches { .. } => set_watches(connection, xid, request).await,
         other => {
@@ -113,10 +107,8 @@ async fn rest(connection: &Talk, request: Request) -> Result<Answer, Code> {
             // The client's own nodes are among them.
             let _ = connection.life.pipeline.refreshed().await;
             let session = connection.session;
-            let all = patiently(connection, async |replica| {
-                replica.ephemerals(session).await
-            })
-            .await;
+            let read = async |replica: &Replica| replica.ephemerals(session).await;
+            let all = patiently(connection, "", read).await?;
             let has_prefix = |path: &Text| prefix.trim().is_empty() || path.starts_with(&*prefix);
             Ok(Answer::Ephemerals(
                 all.into_iter().filter(has_prefix).collect(),
@@ -125,10 +117,9 @@ async fn rest(connection: &Talk, request: Request) -> Result<Answer, Code> {
         Request::GetAllChildrenNumber { path } => {
             readable(connection, &path).await?;
             let _ = connection.life.pipeline.refreshed().await;
-            let (number, _) = patiently(connection, async |replica| {
-                replica.count_below(paths::named(&path)).await
-            })
-            .await;
+            let path = paths::named(&path);
+            let read = async |replica: &Replica| replica.count_below(path).await;
+            let (number, _) = patiently(connection, path, read).await?;
             Ok(Answer::Number(i32::try_from(number).unwrap_or(i32::MAX)))
         }
         Request::Reconfig { .. } => Err(Code::RECONFIG_DISABLED),
@@ -144,17 +135,25 @@ fn shown_user(identity: &acl::Identity) -> Text {
     }
 }
 
-/// Reads until the store answers. The connection is closed if that takes too long ([`crate::ISOLATION_MS`]).
-async fn patiently<T>(connection: &Talk, read: impl AsyncFn(&Replica) -> StoreResult<T>) -> T {
+/// Reads until the store answers. The connection is closed if that takes too long ([`crate::ISOLATION_MS`]). An error
+/// that would come again fails the request.
+async fn patiently<T>(
+    connection: &Talk,
+    path: &str,
+    read: impl AsyncFn(&Replica) -> StoreResult<T>,
+) -> Result<T, Code> {
     loop {
         match read(&connection.life.replica).await {
-            Ok(found) => return found,
+            Ok(found) => return Ok(found),
             Err(Error::transaction_too_old | Error::future_version) => {
                 let _ = connection.life.pipeline.refreshed().await;
             }
             Err(error) => {
                 if !error.is_retryable() {
-                    trace_warn!("KeeperReadFailed", "error" => error);
+                    trace_warn!("KeeperReadFailed", "path" => path, "error" => error);
+                }
+                if !may_pass(error) {
+                    return Err(Code::DATA_INCONSISTENCY);
                 }
                 sleep(RETRY_PAUSE).await;
             }
@@ -163,33 +162,34 @@ async fn patiently<T>(connection: &Talk, read: impl AsyncFn(&Replica) -> StoreRe
 }
 
 /// Makes the node known. What is known may be out of date as soon as anybody waits: look at the replica again.
-async fn load(connection: &Talk, path: &str) {
-    if matches!(connection.life.replica.node_if_known(path), Known::Unknown) {
-        let loaded = patiently(connection, async |replica| replica.load(path).await).await;
-        if !loaded {
-            let _ = connection.life.pipeline.refreshed().await;
-        }
+async fn load(connection: &Talk, path: &str) -> Result<(), Code> {
+    let read = async |replica: &Replica| replica.load(path).await;
+    if !patiently(connection, path, read).await? {
+        let _ = connection.life.pipeline.refreshed().await;
     }
+    Ok(())
 }
 
-/// The node now. Nothing is awaited after its return, so what the caller does with it is of the same state.
-async fn node(connection: &Talk, path: &str) -> Option<Rc<Node>> {
+/// The node now. Nothing is awaited after its return, so what the caller does with it is of the same state. Fails if its
+/// rows are damaged.
+async fn node(connection: &Talk, path: &str) -> Result<Option<Rc<Node>>, Code> {
     let path = paths::named(path);
     if !paths::is_valid(path) {
-        return None;
+        return Ok(None);
     }
     loop {
         match connection.life.replica.node_if_known(path) {
-            Known::Here(node) => return Some(node),
-            Known::Absent => return None,
-            Known::Unknown => load(connection, path).await,
+            Known::Here(node) => return Ok(Some(node)),
+            Known::Absent => return Ok(None),
+            Known::Damaged => return Err(Code::DATA_INCONSISTENCY),
+            Known::Unknown => load(connection, path).await?,
         }
     }
 }
 
 /// The node, if the client may read it.
 async fn readable(connection: &Talk, path: &str) -> Result<Rc<Node>, Code> {
-    let node = node(connection, path).await.ok_or(Code::NO_NODE)?;
+    let node = node(connection, path).await?.ok_or(Code::NO_NODE)?;
     acl::check(&node.acl, permission::READ, &connection.identities.borrow())?;
     Ok(node)
 }
@@ -200,35 +200,34 @@ async fn readable_with_data(connection: &Talk, path: &str) -> Result<Rc<Node>, C
     loop {
         let node = readable(connection, path).await?;
         if let Some(counted) = paths::counted(path) {
-            return Ok(with_counts(connection, &node, counted).await);
+            return with_counts(connection, &node, counted).await;
         }
-        if !node.data.is_unread() {
-            return Ok(node);
+        match node.data {
+            Data::None | Data::Here(_) => return Ok(node),
+            Data::Damaged(_) => return Err(Code::DATA_INCONSISTENCY),
+            Data::Unread(_) => {}
         }
-        let whole = patiently(connection, async |replica| replica.data(path, &node).await).await;
-        match whole {
-            Some(whole) => return Ok(whole),
-            None => {
-                let _ = connection.life.pipeline.refreshed().await;
-            }
+        let read = async |replica: &Replica| replica.data(path, &node).await;
+        if patiently(connection, path, read).await?.is_none() {
+            let _ = connection.life.pipeline.refreshed().await;
         }
     }
 }
 
 /// The node of a quota that says how much there is. Its data is made for who asks, instead of with each change.
-async fn with_counts(connection: &Talk, statistics: &Node, path: &str) -> Rc<Node> {
+async fn with_counts(connection: &Talk, statistics: &Node, path: &str) -> Result<Rc<Node>, Code> {
     // The client's own nodes are among them.
     let _ = connection.life.pipeline.refreshed().await;
     if let Some(used) = counted_use(connection, path) {
-        return said(statistics, used.nodes, used.bytes);
+        return Ok(said(statistics, used.nodes, used.bytes));
     }
     let below = async |replica: &Replica| replica.count_below(path).await;
-    let (mut count, mut bytes) = patiently(connection, below).await;
-    if let Some(node) = node(connection, path).await {
+    let (mut count, mut bytes) = patiently(connection, path, below).await?;
+    if let Some(node) = node(connection, path).await? {
         count += 1;
         bytes += node.data.len();
     }
-    said(statistics, count as i64, bytes as i64)
+    Ok(said(statistics, count as i64, bytes as i64))
 }
 
 /// What the gateway knows already, unless the quota is new.
@@ -260,7 +259,7 @@ async fn exists(connection: &Talk, xid: i32, path: &str, watch: bool) {
     }
     let found = readable(connection, path).await;
     // Nobody learns from a watch what may not be read. A node that is not there may be waited for.
-    if watch && !matches!(found, Err(Code::NO_AUTH)) {
+    if watch && matches!(found, Ok(_) | Err(Code::NO_NODE)) {
         let mut watches = connection.life.clients.watches.borrow_mut();
         watches.watch_data(path, connection.client);
     }
@@ -272,7 +271,7 @@ fn data_of(node: &Node) -> Option<&Bytes> {
     match &node.data {
         Data::Here(bytes) => Some(bytes),
         Data::None => None,
-        Data::Unread(_) => unreachable!("data is read before it is answered"),
+        Data::Unread(_) | Data::Damaged(_) => unreachable!("data is read before it is answered"),
     }
 }
 
@@ -310,11 +309,8 @@ async fn readable_list(connection: &Talk, path: &str) -> Result<Rc<Node>, Code> 
         {
             return Ok(node);
         }
-        let is_short = patiently(connection, async |replica| {
-            replica.load_children(path).await
-        })
-        .await;
-        if !is_short {
+        let read = async |replica: &Replica| replica.load_children(path).await;
+        if !patiently(connection, path, read).await? {
             return Err(Code::CONNECTION_LOSS);
         }
         if connection
@@ -349,30 +345,13 @@ async fn children(connection: &Talk, xid: i32, path: &str, watch: bool, with_sta
 }
 
 async fn get_acl(connection: &Talk, path: &str) -> Result<Answer, Code> {
-    let node = node(connection, path).await.ok_or(Code::NO_NODE)?;
+    let node = node(connection, path).await?.ok_or(Code::NO_NODE)?;
     let identities = connection.identities.borrow();
     acl::check(&node.acl, permission::READ | permission::ADMIN, &identities)?;
     Ok(Answer::Acl(
         acl::masked(&node.acl, &identities),
         node.stat(),
     ))
-}
-
-async fn read_one(connection: &Talk, operation: Request) -> MultiResult {
-    let result = match operation {
-        Request::GetData { path, .. } => readable_with_data(connection, &path)
-            .await
-            .map(|node| MultiResult::Data(data_of(&node).cloned(), node.stat())),
-        Request::GetChildren { path, .. } => readable_list(connection, &path).await.map(|_| {
-            let replica = &connection.life.replica;
-            let names = replica.with_children(paths::named(&path), |names| {
-                names.iter().map(|name| Text::from(&**name)).collect()
-            });
-            MultiResult::Children(names.unwrap_or_default())
-        }),
-        _ => Err(Code::UNIMPLEMENTED),
-    };
-    result.unwrap_or_else(MultiResult::Error)
 }
 
 /// Sets the watches of a client that comes from another connection, and tells it what has happened meanwhile.
@@ -398,8 +377,12 @@ async fn set_watches(connection: &Talk, xid: i32, request: Request) {
     ];
     for (paths, kind) in kinds {
         for path in paths {
-            let found = node(connection, &path).await;
-            match missed(found.as_deref(), kind, relative_zxid) {
+            // Nothing is known of what is damaged: its watches are set.
+            let missed = match node(connection, &path).await {
+                Ok(found) => missed(found.as_deref(), kind, relative_zxid),
+                Err(_) => None,
+            };
+            match missed {
                 Some(kind) => {
                     // Nobody knows which transaction it was.
                     let event = WatchEvent::of_a_node(kind, path, -1);

@@ -22,9 +22,9 @@ use crate::wire::Text;
 use crate::zxid::Zxids;
 use crate::{END_NODES_MAX, REMEMBERED_CHANGES};
 use bytes::{Bytes, BytesMut};
-use plinth_core::key::KeyRange;
-use plinth_core::{Error, Result, Version};
-use plinth_runtime::{planted, probe, random};
+use plinth_core::key::{KeyRange, printable};
+use plinth_core::{Result, Version};
+use plinth_runtime::{never, planted, probe, random};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -35,6 +35,8 @@ pub const NAMES_BYTES_MAX: usize = 64 << 20;
 const SMALL_LIST: usize = 1000;
 /// Bytes of the paths of ephemeral nodes that one transaction deletes. For each it writes about eight times as much.
 const END_PATHS_BYTES: usize = 200_000;
+/// The time-out of a session of another gateway, if its row does not say it: nobody asks for a longer one.
+const TIMEOUT_MS_MAX: u32 = 3_600_000;
 /// Bytes of rows that are counted at one version.
 const COUNT_BYTES: usize = 1 << 20;
 
@@ -202,21 +204,30 @@ impl Replica {
     pub async fn load(&self, path: &str) -> Result<bool> {
         let version = self.version();
         let found = self.all_rows(self.rows.around_node(path)).await?;
-        let node = self.parse_node(path, &found)?;
         let is_about = |changed: &str| changed == path || paths::parent(changed) == Some(path);
         if !self.is_unchanged(version, is_about) {
             probe!("keeper_load_overtaken");
             return Ok(false);
         }
-        self.cache.borrow_mut().insert(path, node.map(Rc::new));
+        self.note_node(path, &found);
         Ok(true)
     }
 
-    fn parse_node(&self, path: &str, found: &[(Bytes, Bytes)]) -> Result<Option<Node>> {
-        Node::from_rows(&self.rows.node(path), found, self.zxids)
+    /// Notes what the rows of a node say.
+    fn note_node(&self, path: &str, found: &[(Bytes, Bytes)]) {
+        let own = self.rows.node(path);
+        let mut cache = self.cache.borrow_mut();
+        match Node::from_rows(&own, found, self.zxids) {
+            Ok(node) => cache.insert(path, node.map(Rc::new)),
+            Err(_) => {
+                never!("KeeperNodeDamaged", "path" => path, "key" => printable(&own));
+                cache.insert_damaged(path);
+            }
+        }
     }
 
-    /// The node's data; reads it if it is not in the cache. `None` if the node has changed meanwhile.
+    /// The node's data, or that it is damaged; reads it if it is not in the cache. `None` if the node has changed
+    /// meanwhile.
     pub async fn data(&self, path: &str, node: &Rc<Node>) -> Result<Option<Rc<Node>>> {
         let Data::Unread(len) = node.data else {
             return Ok(Some(node.clone()));
@@ -235,18 +246,33 @@ impl Replica {
         if !self.is_unchanged(version, |changed| changed == path) {
             return Ok(None);
         }
-        let mut data = BytesMut::with_capacity(len);
+        // As many as there are, whatever the node's row says.
+        let mut data = BytesMut::new();
         found
             .iter()
             .for_each(|(_, piece)| data.extend_from_slice(piece));
-        if data.len() != len {
-            return Err(Error::file_corrupt);
-        }
         let Known::Here(now) = self.node_if_known(path) else {
             return Ok(None);
         };
+        if now.data.len() != len {
+            return Ok(None);
+        }
+        let data = match data.len() == len {
+            true => Data::Here(data.freeze()),
+            false => {
+                let (range, has) = (self.rows.data(path), data.len());
+                never!(
+                    "KeeperDataDamaged",
+                    "path" => path,
+                    "key" => printable(&range.begin),
+                    "bytes" => len,
+                    "found" => has
+                );
+                Data::Damaged(len)
+            }
+        };
         let whole = Rc::new(Node {
-            data: Data::Here(data.freeze()),
+            data,
             ..(*now).clone()
         });
         self.cache.borrow_mut().insert(path, Some(whole.clone()));
@@ -276,32 +302,32 @@ impl Replica {
         let name_of = |key: &Bytes| self.rows.child_of(path, key).map(Box::from);
         names.extend(found.iter().filter_map(|(key, _)| name_of(key)));
         if found.len() <= SMALL_LIST {
-            self.insert_listed(path, version, &found)?;
+            self.note_listed(path, version, &found);
         }
         self.cache.borrow_mut().insert_children(path, names);
         Ok(true)
     }
 
     /// Puts the children of a short list into the cache: who lists them often reads them next.
-    fn insert_listed(&self, path: &str, version: Version, found: &[(Bytes, Bytes)]) -> Result<()> {
+    fn note_listed(&self, path: &str, version: Version, found: &[(Bytes, Bytes)]) {
         let mut rest = found;
         while let Some((key, _)) = rest.first() {
             let Some(name) = self.rows.child_of(path, key) else {
-                return Err(Error::file_corrupt);
+                // A row of no node.
+                rest = &rest[1..];
+                continue;
             };
             let is_next = |(key, _): &(Bytes, Bytes)| self.rows.child_of(path, key).is_some();
             let len = 1 + rest[1..].iter().position(is_next).unwrap_or(rest.len() - 1);
             let child = paths::join(path, name);
-            let node = self.parse_node(&child, &rest[..len])?;
             let is_below =
                 |changed: &str| changed == child || paths::parent(changed) == Some(&child);
             let is_known = !matches!(self.node_if_known(&child), Known::Unknown);
             if !is_known && self.is_unchanged(version, is_below) {
-                self.cache.borrow_mut().insert(&child, node.map(Rc::new));
+                self.note_node(&child, &rest[..len]);
             }
             rest = &rest[len..];
         }
-        Ok(())
     }
 
     /// How many nodes there are below a node, and how many bytes of data they have. Nodes that come or go meanwhile
@@ -325,9 +351,9 @@ impl Replica {
         loop {
             let page = self.page(range.clone(), Most::bytes(COUNT_BYTES)).await?;
             for (_, row) in page.rows.iter().filter(|(key, _)| Rows::is_node(key)) {
-                let node = Node::from_row(row, self.zxids).ok_or(Error::file_corrupt)?;
                 nodes += 1;
-                bytes += node.data.len();
+                // Of one that is damaged nobody knows its data.
+                bytes += Node::from_row(row, self.zxids).map_or(0, |node| node.data.len());
             }
             match page.rows.last() {
                 Some((last, _)) if page.more => {
@@ -338,10 +364,33 @@ impl Replica {
         }
     }
 
+    /// The row of a session. One that is damaged is none: nobody can prove that the session is his.
     pub async fn session(&self, session: i64) -> Result<Option<SessionRow>> {
-        let row = self.row(self.rows.session(session)).await?;
-        let parse = |row: Bytes| SessionRow::parse(&row).ok_or(Error::file_corrupt);
-        row.map(parse).transpose()
+        self.session_to_end(session, None).await
+    }
+
+    /// As [`session`](Self::session), for whoever ends it. One that is damaged does not say whose it is: then
+    /// `otherwise` has it.
+    pub async fn session_to_end(
+        &self,
+        session: i64,
+        otherwise: Option<u64>,
+    ) -> Result<Option<SessionRow>> {
+        let key = self.rows.session(session);
+        let Some(row) = self.row(key.clone()).await? else {
+            return Ok(None);
+        };
+        let parsed = SessionRow::parse(&row);
+        if parsed.is_none() {
+            let session = format!("{session:#x}");
+            never!("KeeperSessionDamaged", "session" => session, "key" => printable(&key));
+        }
+        let ending = |owner| SessionRow {
+            owner,
+            timeout_ms: 0,
+            password: Bytes::new(),
+        };
+        Ok(parsed.or(otherwise.map(ending)))
     }
 
     /// Numbers of the whole tree.
@@ -363,7 +412,10 @@ impl Replica {
     /// The rows of all gateways.
     pub async fn leases(&self) -> Result<Vec<(u64, Vec<u8>)>> {
         let found = self.all_rows(self.rows.all_gateways()).await?;
-        let lease = |(key, row): &(Bytes, Bytes)| Some((Rows::last_number(key)?, row.to_vec()));
+        let lease = |(key, row): &(Bytes, Bytes)| {
+            let gateway = Rows::last_number(key)?;
+            (*key == self.rows.gateway(gateway)).then(|| (gateway, row.to_vec()))
+        };
         Ok(found.iter().filter_map(lease).collect())
     }
 
@@ -371,8 +423,11 @@ impl Replica {
     pub async fn owned_by(&self, gateway: u64) -> Result<Vec<(i64, u32)>> {
         let found = self.all_rows(self.rows.all_owned(gateway)).await?;
         let session = |(key, row): &(Bytes, Bytes)| {
-            let timeout_ms = u32::from_be_bytes(row[..].try_into().ok()?);
-            Some((Rows::last_number(key)? as i64, timeout_ms))
+            let session = Rows::last_number(key)? as i64;
+            let timeout_ms = row[..]
+                .try_into()
+                .map_or(TIMEOUT_MS_MAX, u32::from_be_bytes);
+            (*key == self.rows.owned(gateway, session)).then_some((session, timeout_ms))
         };
         Ok(found.iter().filter_map(session).collect())
     }

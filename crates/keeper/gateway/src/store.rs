@@ -2,9 +2,20 @@
 
 use bytes::Bytes;
 use plinth_core::key::KeyRange;
-use plinth_core::{Result, Version};
+use plinth_core::{Error, Result, Version};
 
 pub use plinth_runtime::Boxed;
+
+/// False for an error that comes again however often the same is read.
+pub fn may_pass(error: Error) -> bool {
+    !matches!(
+        error,
+        Error::file_corrupt
+            | Error::key_too_large
+            | Error::key_outside_legal_range
+            | Error::inverted_range
+    )
+}
 
 /// Where a read of a range may end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -225,7 +225,7 @@ fn creation(path: &Text, node: &Node) -> Request {
 fn data_of(node: &Node) -> Option<bytes::Bytes> {
     match &node.data {
         Data::Here(data) => Some(data.clone()),
-        Data::None | Data::Unread(_) => None,
+        Data::None | Data::Unread(_) | Data::Damaged(_) => None,
     }
 }
 

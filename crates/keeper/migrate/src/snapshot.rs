@@ -159,7 +159,7 @@ pub fn write(image: &Image, out: impl Write) -> std::io::Result<()> {
         match &node.data {
             Data::None => out.buffer(None)?,
             Data::Here(data) => out.buffer(Some(data))?,
-            Data::Unread(_) => unreachable!("an image has its data"),
+            Data::Unread(_) | Data::Damaged(_) => unreachable!("an image has its data"),
         }
         out.long(lists.get(&*node.acl).copied().unwrap_or(OPEN_LIST))?;
         for number in [node.czxid, node.mzxid, node.ctime, node.mtime] {

@@ -2,17 +2,19 @@
 
 use super::flight::Flight;
 use super::{Pipeline, RETRY_PAUSE};
-use crate::REFRESHES;
 use crate::queue::Queued;
 use crate::tree::change::{Change, parse_entry};
 use crate::tree::execute::{Executed, Operation, Shape};
 use crate::tree::plan::Known;
 use crate::tree::quota::{Counted, QuotaChange};
 use crate::writes::{Outcome, StepStat, Writes};
+use crate::{READ_ENTRIES, REFRESHES};
 use plinth_client::{Position, StreamContent, StreamEntry, StreamLimit};
 use plinth_core::version::Versionstamp;
 use plinth_core::{Error, Result, Version};
-use plinth_runtime::{Duration, Pace, buggify, now, probe, random, sleep, trace_warn};
+use plinth_runtime::{
+    Duration, Pace, buggify, never, now, planted, probe, random, sleep, trace_warn,
+};
 
 /// A transaction of another gateway whose entries may not all have been read.
 #[derive(Default)]
@@ -109,7 +111,7 @@ impl Pipeline {
     fn known_stat(&self, path: &str) -> StepStat {
         match self.replica.node_if_known(path) {
             Known::Here(node) => Some(node.stat()),
-            Known::Absent | Known::Unknown => None,
+            Known::Absent | Known::Damaged | Known::Unknown => None,
         }
     }
 
@@ -169,6 +171,8 @@ impl Pipeline {
                     trace_warn!("KeeperMissedChanges", "error" => error);
                     self.lose("changes that it has not seen are gone");
                 }
+                // What it cannot read it would miss for good. The next life begins with the rows, behind it.
+                Err(Error::file_corrupt) => self.lose("changes of others cannot be read"),
                 Err(error) => {
                     if !error.is_retryable() {
                         trace_warn!("KeeperStoreError", "error" => error);
@@ -188,12 +192,23 @@ impl Pipeline {
         if buggify!() {
             sleep(Duration::from_millis(random::below(30))).await;
         }
-        let (limit, mut held) = (StreamLimit::default(), Held::default());
+        let limit = StreamLimit {
+            entries: READ_ENTRIES.get(),
+            ..StreamLimit::default()
+        };
+        let mut held = Held::default();
         let mut at = self.next.get();
         loop {
             let batch = self.stream.read(&transaction, at, limit).await?;
             for entry in batch.entries {
                 self.take_entry(entry, &mut held).await?;
+                if planted!(
+                    "keeper_multi_shown_in_part",
+                    "a gateway shows what an entry has of a transaction before it looks at the next"
+                ) {
+                    self.show(&mut held).await;
+                    sleep(RETRY_PAUSE).await;
+                }
             }
             if !batch.more {
                 break;
@@ -214,16 +229,23 @@ impl Pipeline {
     }
 
     async fn take_entry(&self, entry: StreamEntry, held: &mut Held) -> Result<()> {
-        let StreamContent::Appended(content) = entry.content else {
-            return Err(Error::file_corrupt);
-        };
         let position = entry.position;
         let stamp = Versionstamp::new(position.version, position.order);
+        let parsed = match &entry.content {
+            StreamContent::Appended(content) => parse_entry(content, stamp, self.replica.zxids),
+            _ => None,
+        };
+        let Some((origin, changes)) = parsed else {
+            never!(
+                "KeeperEntryDamaged",
+                "stream" => String::from_utf8_lossy(self.stream.name()),
+                "version" => position.version
+            );
+            return Err(Error::file_corrupt);
+        };
         if held.of.is_some_and(|of| of != stamp) {
             self.show(held).await;
         }
-        let zxids = self.replica.zxids;
-        let (origin, changes) = parse_entry(&content, stamp, zxids).ok_or(Error::file_corrupt)?;
         if origin.gateway == self.gateway {
             // Later entries of the batch find nothing to take: all of it was applied with the first.
             if let Some(flight) = self.take_flight(origin.batch) {

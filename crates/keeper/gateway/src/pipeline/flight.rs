@@ -181,12 +181,15 @@ impl Pipeline {
         }
         self.load(needed.into_iter().collect()).await?;
         for queued in &*batch {
-            if let Operation::Look { request, .. } = &queued.operation
-                && !self.load_more(request).await?
-            {
-                probe!("keeper_look_behind_own_changes");
-                self.refresh().await;
-                return Ok(false);
+            let Operation::Look { request, .. } = &queued.operation else {
+                continue;
+            };
+            for part in request.parts() {
+                if !self.load_more(part).await? {
+                    probe!("keeper_look_behind_own_changes");
+                    self.refresh().await;
+                    return Ok(false);
+                }
             }
         }
         Ok(self.replica.version() == version)
@@ -201,7 +204,7 @@ impl Pipeline {
                 let path = paths::named(path);
                 match replica.node_if_known(path) {
                     Known::Here(node) => Ok(replica.data(path, &node).await?.is_some()),
-                    Known::Absent | Known::Unknown => Ok(true),
+                    Known::Absent | Known::Damaged | Known::Unknown => Ok(true),
                 }
             }
             Request::GetChildren { path, .. } | Request::GetChildren2 { path, .. } => {
@@ -240,7 +243,12 @@ impl Pipeline {
                 owner,
                 found,
             } => {
-                found.row = replica.session(*session).await?;
+                let ends_for = match owner {
+                    Owner::Gone { gateway, .. } => Some(*gateway),
+                    Owner::Own if self.listener.owns(*session) => Some(self.gateway),
+                    Owner::Own => None,
+                };
+                found.row = replica.session_to_end(*session, ends_for).await?;
                 (found.ephemerals, found.is_all) = replica.first_ephemerals(*session).await?;
                 if let Owner::Gone { gateway, .. } = owner {
                     found.lease = replica.lease(*gateway).await?;

@@ -11,8 +11,8 @@ use crate::paths;
 use crate::sessions::SessionRow;
 use crate::wire::{Acl, Code, CreateKind, Request, Text, create_flags, permission};
 use bytes::Bytes;
-use plinth_runtime::planted;
 use plinth_runtime::random::chance;
+use plinth_runtime::{never, planted};
 use std::rc::Rc;
 
 /// Nodes that are always there.
@@ -191,7 +191,9 @@ fn bytes_of(request: &Request) -> usize {
         | Request::GetChildren { path, .. }
         | Request::GetChildren2 { path, .. } => path.len(),
         Request::NoPath(request) => bytes_of(request),
-        Request::Multi { operations } => operations.iter().map(bytes_of).sum(),
+        Request::Multi { operations } | Request::MultiRead { operations, .. } => {
+            operations.iter().map(bytes_of).sum()
+        }
         _ => 0,
     };
     300 + more
@@ -226,7 +228,9 @@ fn needs_of(request: &Request, visit: &mut dyn FnMut(&str)) {
         | Request::GetData { path, .. }
         | Request::GetChildren { path, .. }
         | Request::GetChildren2 { path, .. } => visit_valid(paths::named(path), visit),
-        Request::Multi { operations } => operations.iter().for_each(|o| needs_of(o, visit)),
+        Request::Multi { operations } | Request::MultiRead { operations, .. } => {
+            operations.iter().for_each(|o| needs_of(o, visit));
+        }
         _ => {}
     }
 }
@@ -253,7 +257,10 @@ pub fn execute(plan: &mut Plan<'_>, operation: &Operation, gateway: u64) -> Exec
 /// Others' changes come without data that is more than tiny. So a node whose data is read must still be the one that
 /// the gateway has in memory when the batch commits.
 fn look(plan: &mut Plan<'_>, request: &Request) {
-    if let Request::GetData { path, .. } = request {
+    for request in request.parts() {
+        let Request::GetData { path, .. } = request else {
+            continue;
+        };
         let hash = Rows::path_hash(paths::named(path));
         plan.read(Lock::Existence, hash);
         plan.read(Lock::Data, hash);
@@ -312,7 +319,7 @@ fn one(plan: &mut Plan<'_>, caller: &Caller, request: &Request) -> Result<Shape,
         Request::SetAcl { path, acl, version } => {
             valid(path)?;
             let acl = acl::fix_up(acl, &caller.identities)?;
-            let node = plan.node(path).ok_or(Code::NO_NODE)?;
+            let node = plan.node(path)?.ok_or(Code::NO_NODE)?;
             acl::check(&node.acl, permission::ADMIN, &caller.identities)?;
             let aversion = next_version(node.aversion, *version)?;
             plan.set_acl(
@@ -327,7 +334,7 @@ fn one(plan: &mut Plan<'_>, caller: &Caller, request: &Request) -> Result<Shape,
         }
         Request::Check { path, version } => {
             valid(path)?;
-            let node = plan.node(path).ok_or(Code::NO_NODE)?;
+            let node = plan.node(path)?.ok_or(Code::NO_NODE)?;
             acl::check(&node.acl, permission::READ, &caller.identities)?;
             plan.read(Lock::Data, Rows::path_hash(path));
             next_version(node.version, *version)?;
@@ -417,7 +424,7 @@ fn create(plan: &mut Plan<'_>, caller: &Caller, request: &Request) -> Result<Sha
     let (lifetime, is_numbered) = lifetime_of(*kind, *flags, *ttl, caller.session)?;
     let parent = parent_of(path)?;
     let acl = acl::fix_up(acl, &caller.identities)?;
-    let parent_node = plan.node(parent).ok_or(Code::NO_NODE)?;
+    let parent_node = plan.node(parent)?.ok_or(Code::NO_NODE)?;
     acl::check(&parent_node.acl, permission::CREATE, &caller.identities)?;
     let path: Text = match is_numbered {
         true => {
@@ -427,7 +434,7 @@ fn create(plan: &mut Plan<'_>, caller: &Caller, request: &Request) -> Result<Sha
         false => path.detached(),
     };
     valid(&path)?;
-    if plan.node(&path).is_some() {
+    if plan.node(&path)?.is_some() {
         return Err(Code::NODE_EXISTS);
     }
     if let Lifetime::Ephemeral(_) = parent_node.lifetime {
@@ -470,9 +477,9 @@ fn delete(plan: &mut Plan<'_>, caller: &Caller, path: &Text, version: i32) -> Re
         return Err(Code::BAD_ARGUMENTS);
     }
     let parent = parent_of(path)?;
-    let parent_node = plan.node(parent).ok_or(Code::NO_NODE)?;
+    let parent_node = plan.node(parent)?.ok_or(Code::NO_NODE)?;
     acl::check(&parent_node.acl, permission::DELETE, &caller.identities)?;
-    let node = plan.node(path).ok_or(Code::NO_NODE)?;
+    let node = plan.node(path)?.ok_or(Code::NO_NODE)?;
     if version != -1 {
         plan.read(Lock::Data, Rows::path_hash(path));
         next_version(node.version, version)?;
@@ -487,11 +494,11 @@ fn delete_container(plan: &mut Plan<'_>, path: &Text) -> Result<Shape, Code> {
         return Err(Code::BAD_ARGUMENTS);
     }
     let parent = parent_of(path)?;
-    let node = plan.node(path).ok_or(Code::NO_NODE)?;
+    let node = plan.node(path)?.ok_or(Code::NO_NODE)?;
     if let Lifetime::Ephemeral(_) = node.lifetime {
         return Err(Code::BAD_VERSION);
     }
-    let parent_node = plan.node(parent).ok_or(Code::NO_NODE)?;
+    let parent_node = plan.node(parent)?.ok_or(Code::NO_NODE)?;
     remove(plan, &path.detached(), &node, parent, parent_node)?;
     Ok(Shape::Deleted)
 }
@@ -519,7 +526,7 @@ fn set_data(
     version: i32,
 ) -> Result<Shape, Code> {
     valid(path)?;
-    let node = plan.node(path).ok_or(Code::NO_NODE)?;
+    let node = plan.node(path)?.ok_or(Code::NO_NODE)?;
     acl::check(&node.acl, permission::WRITE, &caller.identities)?;
     plan.read(Lock::Data, Rows::path_hash(path));
     let more = Used {
@@ -644,25 +651,7 @@ fn close_session(
     let mut all: std::collections::BTreeSet<Text> = found.ephemerals.iter().cloned().collect();
     all.extend(plan.touched.iter().map(|(path, _)| path.clone()));
     for path in all {
-        let Some(node) = plan.node(&path) else {
-            continue;
-        };
-        if node.lifetime != Lifetime::Ephemeral(session) {
-            continue;
-        }
-        if planted!(
-            "keeper_ephemeral_left",
-            "the end of a session leaves one ephemeral node in ten"
-        ) && chance(0.1)
-        {
-            continue;
-        }
-        let parent = paths::parent(&path).expect("the root is not ephemeral");
-        match plan.node(parent) {
-            Some(parent_node) => plan.delete(&path, &node, parent, parent_node),
-            // Only while something is still to be read.
-            None => assert!(!plan.missing.is_empty(), "{path} has no parent"),
-        }
+        end_node(plan, &path, session, found);
     }
     plan.note(Change::SessionClosed { session });
     let (change, shape) = match found.is_all {
@@ -673,9 +662,41 @@ fn close_session(
     Ok(shape)
 }
 
+/// Deletes a node if it is one of the session that ends.
+fn end_node(plan: &mut Plan<'_>, path: &Text, session: i64, found: &FoundSession) {
+    let lifetime = Lifetime::Ephemeral(session);
+    let node = match plan.node(path) {
+        Ok(node) => node,
+        // Its rows are damaged, but its place among the nodes of the session says what it is.
+        Err(_) if found.ephemerals.contains(path) => plan.node_or_stand_in(path, lifetime),
+        Err(_) => None,
+    };
+    let Some(node) = node.filter(|node| node.lifetime == lifetime) else {
+        return;
+    };
+    if planted!(
+        "keeper_ephemeral_left",
+        "the end of a session leaves one ephemeral node in ten"
+    ) && chance(0.1)
+    {
+        return;
+    }
+    let Some(parent) = paths::parent(path) else {
+        return;
+    };
+    match plan.node_or_stand_in(parent, Lifetime::Persistent) {
+        Some(parent_node) => plan.delete(path, &node, parent, parent_node),
+        None => {
+            let is_all_read = plan.missing.is_empty();
+            never!(is_all_read, "KeeperNodeWithoutParent", "path" => path);
+            plan.delete_orphan(path, &node);
+        }
+    }
+}
+
 /// Deletes a container that is empty, or a node whose time is over.
 fn reap(plan: &mut Plan<'_>, path: &Text) -> Result<(), Code> {
-    let node = plan.node(path).ok_or(Code::NO_NODE)?;
+    let node = plan.node(path)?.ok_or(Code::NO_NODE)?;
     // A change of the data begins a time to live anew, and whether it has children decides, too.
     for lock in [Lock::Data, Lock::Children] {
         plan.read(lock, Rows::path_hash(path));
@@ -684,14 +705,14 @@ fn reap(plan: &mut Plan<'_>, path: &Text) -> Result<(), Code> {
         return Err(Code::BAD_VERSION);
     }
     let parent = paths::parent(path).ok_or(Code::BAD_ARGUMENTS)?;
-    let parent_node = plan.node(parent).ok_or(Code::NO_NODE)?;
+    let parent_node = plan.node(parent)?.ok_or(Code::NO_NODE)?;
     remove(plan, path, &node, parent, parent_node)
 }
 
 /// Fails if the quota has gone, or others have counted on.
 fn count_quota(plan: &mut Plan<'_>, path: &Text, found: Option<&Piece>) -> Result<(), Code> {
     let limits = plan
-        .node_with_data(&limits_path(path))
+        .node_with_data(&limits_path(path))?
         .ok_or(Code::NO_NODE)?;
     let is_next = found.is_some_and(|piece| plan.quotas.count(path, &limits, piece));
     is_next.then_some(()).ok_or(Code::BAD_VERSION)

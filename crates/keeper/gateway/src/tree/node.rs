@@ -62,6 +62,8 @@ pub enum Data {
     Here(Bytes),
     /// This many bytes that have not been read: in rows of their own if they are [long](Data::is_long).
     Unread(usize),
+    /// There were so many in rows of their own, and these do not have them.
+    Damaged(usize),
 }
 
 impl Data {
@@ -73,7 +75,7 @@ impl Data {
         match self {
             Data::None => 0,
             Data::Here(bytes) => bytes.len(),
-            Data::Unread(len) => *len,
+            Data::Unread(len) | Data::Damaged(len) => *len,
         }
     }
 
@@ -83,7 +85,7 @@ impl Data {
 
     /// Too large for the node's own row.
     pub fn is_long(&self) -> bool {
-        self.len() > INLINE_BYTES_MAX
+        self.len() > INLINE_BYTES_MAX || matches!(self, Data::Damaged(_))
     }
 
     /// There is some, and nobody has read it.
@@ -161,6 +163,36 @@ fn own_piece(zxid: i64) -> Option<u16> {
 }
 
 impl Node {
+    /// What stands for a node whose rows are damaged, so that it, or a child of it, can go. Nobody may hear of it, and
+    /// nobody knows how many children and how much data it had.
+    pub fn stand_in(lifetime: Lifetime) -> Node {
+        let nobody = Acl {
+            perms: 0,
+            scheme: Text::from_static("world"),
+            id: Text::from_static("anyone"),
+        };
+        Node {
+            czxid: 0,
+            mzxid: 0,
+            pzxid: 0,
+            ctime: 0,
+            mtime: 0,
+            version: 0,
+            aversion: 0,
+            counts: Counts {
+                created: 0,
+                present: i32::MAX,
+            },
+            lifetime,
+            acl: Rc::new([nobody]),
+            data: Data::Damaged(0),
+        }
+    }
+
+    pub fn is_stand_in(&self) -> bool {
+        self.data == Data::Damaged(0)
+    }
+
     pub fn stat(&self) -> Stat {
         Stat {
             czxid: self.czxid,
@@ -257,7 +289,9 @@ impl Node {
             Data::None => {}
             data if leaves_data_out => out.put_u32(data.len() as u32),
             Data::Here(bytes) => out.put_slice(bytes),
-            Data::Unread(_) => unreachable!("data is read before its row is written anew"),
+            Data::Unread(_) | Data::Damaged(_) => {
+                unreachable!("data is read before its row is written anew")
+            }
         }
         (out, created.is_some() || modified.is_some())
     }
@@ -276,6 +310,10 @@ impl Node {
             false => input.try_get_i64().ok(),
         };
         let (czxid, mzxid) = (zxid(CZXID_STAMPED)?, zxid(MZXID_STAMPED)?);
+        if czxid < 0 || mzxid < 0 {
+            // Those stand for zxids that are not known yet: no row has them.
+            return None;
+        }
         let ctime = input.try_get_i64().ok()?;
         let mtime = input.try_get_i64().ok()?;
         let version = input.try_get_i32().ok()?;
@@ -317,13 +355,17 @@ impl Node {
         let Some((_, row)) = found.iter().find(|(key, _)| *key == own) else {
             return Ok(None);
         };
-        let mut node = Node::from_row(row, zxids).ok_or(Error::file_corrupt)?;
+        let node = Node::from_row(row, zxids);
+        // Its own row has short data: it was not left out.
+        let node = node.filter(|node| !node.data.is_left_in_row());
+        let mut node = node.ok_or(Error::file_corrupt)?;
         for (key, row) in found {
-            match key[..] {
-                [.., 0, b'c'] => {
+            // Others may be of a node that is not there.
+            match key.strip_prefix(own) {
+                Some([0, b'c']) => {
                     node.counts = Counts::from_bytes(row).ok_or(Error::file_corrupt)?
                 }
-                [.., 0, b'z'] => {
+                Some([0, b'z']) => {
                     node.pzxid = pzxid_from_row(row, zxids).ok_or(Error::file_corrupt)?;
                 }
                 _ => {}
@@ -354,7 +396,7 @@ pub fn pzxid_from_row(row: &[u8], zxids: Zxids) -> Option<i64> {
     let (stamp, mut rest) = row.split_at_checked(Versionstamp::LEN)?;
     match rest.len() {
         2 => zxids.of_stamp(read_stamp(stamp)?, rest.get_u16()),
-        8 => Some(rest.get_i64()),
+        8 => Some(rest.get_i64()).filter(|zxid| *zxid >= 0),
         _ => None,
     }
 }

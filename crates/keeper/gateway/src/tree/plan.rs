@@ -7,7 +7,7 @@
 
 use super::change::Change;
 use super::locks::Locks;
-use super::node::{Node, is_open, own_zxid};
+use super::node::{Lifetime, Node, is_open, own_zxid};
 use super::quota::{Draft, Exceeded, QuotaChange, Quotas, Used};
 use super::rows::{Lock, Rows};
 use super::touched::{Touched, TouchedNodes};
@@ -22,6 +22,8 @@ use std::rc::Rc;
 pub enum Known {
     Here(Rc<Node>),
     Absent,
+    /// Its rows cannot be read, however often somebody tries.
+    Damaged,
     /// It must be read from the store first.
     Unknown,
 }
@@ -136,31 +138,59 @@ impl<'v> Plan<'v> {
     }
 
     /// The node as the operations so far have left it. The plan relies on its existence and its access list.
-    pub fn node(&mut self, path: &str) -> Option<Node> {
+    ///
+    /// # Errors
+    /// Its rows are damaged.
+    pub fn node(&mut self, path: &str) -> Result<Option<Node>, Code> {
         if !paths::is_valid(path) {
-            return None;
+            return Ok(None);
         }
         self.read(Lock::Existence, Rows::path_hash(path));
         if let Some(touched) = self.touched.get(path) {
-            return touched.after.clone();
+            return match &touched.after {
+                Some(node) if node.is_stand_in() => Err(Code::DATA_INCONSISTENCY),
+                after => Ok(after.clone()),
+            };
         }
         match self.view.node(path) {
-            Known::Here(node) => Some((*node).clone()),
-            Known::Absent => None,
+            Known::Here(node) => Ok(Some((*node).clone())),
+            Known::Absent => Ok(None),
+            Known::Damaged => Err(Code::DATA_INCONSISTENCY),
             Known::Unknown => {
                 self.missing.push(path.into());
-                None
+                Ok(None)
             }
         }
     }
 
     /// As [`node`](Self::node), with its data unless that is long.
-    pub fn node_with_data(&mut self, path: &str) -> Option<Node> {
+    pub fn node_with_data(&mut self, path: &str) -> Result<Option<Node>, Code> {
         let node = self.node(path)?;
-        if node.data.is_left_in_row() {
+        if let Some(node) = &node
+            && node.data.is_left_in_row()
+        {
             self.missing.push(path.into());
         }
-        Some(node)
+        Ok(node)
+    }
+
+    /// As [`node`](Self::node). If its rows are damaged, a node with this lifetime stands in for it, so that it, or a
+    /// child of it, can be deleted.
+    pub fn node_or_stand_in(&mut self, path: &str, lifetime: Lifetime) -> Option<Node> {
+        if let Ok(node) = self.node(path) {
+            return node;
+        }
+        if self.touched.get(path).is_none() {
+            let node = Node::stand_in(lifetime);
+            let touched = Touched {
+                before: Some(Rc::new(node.clone())),
+                after: Some(node),
+                is_replaced: false,
+                hash: Rows::path_hash(path),
+            };
+            self.touched.insert(path.into(), touched);
+        }
+        self.touched.get(path)?.after.clone()
     }
 
     fn put(&mut self, path: &str, after: Option<Node>) {
@@ -177,7 +207,7 @@ impl<'v> Plan<'v> {
         }
         let before = match self.view.node(path) {
             Known::Here(node) => Some(node),
-            Known::Absent | Known::Unknown => None,
+            Known::Absent | Known::Damaged | Known::Unknown => None,
         };
         self.quotas.note(path, before.as_deref(), after.as_ref());
         let touched = Touched {
@@ -219,6 +249,14 @@ impl<'v> Plan<'v> {
         );
         parent_node.counts.present = parent_node.counts.present.wrapping_sub(1);
         self.change_children(parent, parent_node);
+        self.put(path, None);
+        self.changes
+            .push((self.piece, Change::Deleted(path.clone())));
+    }
+
+    /// Deletes a node that has no parent: somebody else has cleared its rows.
+    pub fn delete_orphan(&mut self, path: &Text, node: &Node) {
+        self.guard(path, &node.acl);
         self.put(path, None);
         self.changes
             .push((self.piece, Change::Deleted(path.clone())));

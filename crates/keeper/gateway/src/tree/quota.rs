@@ -95,7 +95,7 @@ impl Limits {
     fn of_node(node: &Node) -> Limits {
         match &node.data {
             Data::Here(text) => Limits::parse(text),
-            Data::None | Data::Unread(_) => Limits::NONE,
+            Data::None | Data::Unread(_) | Data::Damaged(_) => Limits::NONE,
         }
     }
 
@@ -189,8 +189,14 @@ impl Quota {
         };
         let counted = match (row.try_get_u8().ok()?, row) {
             (COUNTED_NOTHING, []) => Counted::Nothing,
-            (COUNTED_DEPTH, [high, low]) => Counted::Depth(u16::from_be_bytes([*high, *low])),
-            (COUNTED_THROUGH, path) => Counted::Through(std::str::from_utf8(path).ok()?.into()),
+            (COUNTED_DEPTH, [high, low]) => {
+                let depth = u16::from_be_bytes([*high, *low]);
+                (usize::from(depth) <= paths::DEPTH_MAX).then_some(Counted::Depth(depth))?
+            }
+            (COUNTED_THROUGH, path) => {
+                let path = std::str::from_utf8(path).ok()?;
+                paths::is_valid(path).then(|| Counted::Through(path.into()))?
+            }
             (COUNTED_ALL, []) => Counted::All,
             _ => return None,
         };

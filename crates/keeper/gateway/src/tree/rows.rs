@@ -159,7 +159,7 @@ impl Rows {
         let name = key.get(self.prefix.len() + 3 + before + 1..)?;
         std::str::from_utf8(name)
             .ok()
-            .filter(|name| !name.contains('\0'))
+            .filter(|name| !name.is_empty() && !name.contains(['\0', '/']))
     }
 
     pub fn data(&self, path: &str) -> KeyRange {

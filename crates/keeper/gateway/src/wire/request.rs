@@ -193,6 +193,14 @@ impl Request {
         )
     }
 
+    /// The reads in one that has several; otherwise it is its only part.
+    pub fn parts(&self) -> &[Request] {
+        match self {
+            Request::MultiRead { operations, .. } => operations,
+            only => std::slice::from_ref(only),
+        }
+    }
+
     pub fn opcode(&self) -> i32 {
         match self {
             Request::Create { kind, .. } => kind.opcode(),
