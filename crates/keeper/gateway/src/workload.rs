@@ -7,6 +7,7 @@
 //!   sees every write that was answered before.
 //! - Who watches a node hears of a change before seeing it, and of every change that it sees later.
 //! - The totals of the tree are those of its nodes, and so is what is used of each quota. No hard limit is passed.
+//! - A transaction is seen whole or not yet, and several reads in one request see one state.
 //! - Odd requests are answered as ZooKeeper answers them.
 //! - Ephemeral nodes are there while their session lives, gone when its end was answered, and gone in time when its
 //!   client has gone.
@@ -14,6 +15,7 @@
 mod asking;
 mod exact;
 mod quotas;
+mod together;
 
 use crate::client::{Client, Failure};
 use crate::life::Options;
@@ -29,13 +31,15 @@ use bytes::Bytes;
 use plinth_client::Database;
 use plinth_core::Error;
 use plinth_runtime::random::{below, chance};
-use plinth_runtime::{Duration, now, sleep, timeout};
+use plinth_runtime::{Duration, Either, now, race, sleep, timeout};
 use plinth_workload::{Boxed, Complaints, Day, Site, Verdict, Workload};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 const REGISTERS: usize = 3;
+/// Changes of the nodes that change together, in a row.
+const CHANGES_TOGETHER: usize = 8;
 const TIMEOUT_MS: i32 = 4000;
 /// The longest that a client's ephemeral nodes may outlive it when all machines are well again.
 const END_LIMIT: Duration = Duration::from_secs(120);
@@ -214,6 +218,9 @@ impl Keeping {
         let r = below(REGISTERS as u64) as usize;
         if chance(0.1) {
             return self.use_quotas(client).await;
+        }
+        if chance(0.05) {
+            return self.change_together(me, client).await;
         }
         match below(10) {
             0..3 => self.set(me, client, r).await,
@@ -431,6 +438,31 @@ impl Keeping {
         }
     }
 
+    /// Changes the nodes that change together, while another client, often at another gateway, reads them.
+    async fn change_together(&self, me: &mut Me, client: &Client) -> Option<()> {
+        let other = self.connect(&mut Me::default(), true).await?;
+        let write = async {
+            for _ in 0..CHANGES_TOGETHER {
+                together::set(client, &self.next_value(me)).await.ok()?;
+            }
+            Some(())
+        };
+        let read = async {
+            loop {
+                match together::get(&other).await {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(_)) => return None,
+                    Err(wrong) => return Some(wrong),
+                }
+            }
+        };
+        if let Either::Right(Some(wrong)) = race(write, read).await {
+            self.complaints.add(wrong);
+        }
+        let _ = timeout(ANSWER_LIMIT, other.close()).await;
+        Some(())
+    }
+
     /// Complains of a code; ends the visit without one.
     fn explain(&self, client: &Client, code: Option<Code>, what: &str) -> Option<()> {
         match code? {
@@ -589,6 +621,9 @@ impl Keeping {
             self.make(&register(r)).await;
         }
         for path in quotas::nodes() {
+            self.make(&path).await;
+        }
+        for path in together::nodes() {
             self.make(&path).await;
         }
         self.make_with(quotas::limit()).await;

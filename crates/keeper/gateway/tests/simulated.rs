@@ -48,7 +48,7 @@ fn sessions_reads_watches_and_ephemerals_are_what_clients_were_promised() {
 
 #[test]
 fn a_watch_that_is_lost_is_found() {
-    is_found("keeper_watch_lost", 22);
+    is_found("keeper_watch_lost", 24);
 }
 
 #[test]
@@ -59,6 +59,16 @@ fn an_ephemeral_node_that_is_left_is_found() {
 #[test]
 fn a_read_that_goes_back_is_found() {
     is_found("keeper_read_goes_back", 2);
+}
+
+#[test]
+fn reads_of_one_request_that_see_two_states_are_found() {
+    is_found("keeper_multi_read_torn", 1);
+}
+
+#[test]
+fn a_transaction_that_is_shown_in_part_is_found() {
+    is_found("keeper_multi_shown_in_part", 4);
 }
 
 #[test]

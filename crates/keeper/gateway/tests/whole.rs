@@ -2,11 +2,11 @@
 
 use plinth_client::testing::MemoryCluster;
 use plinth_keeper::client::Client;
-use plinth_keeper::wire::{Acl, Answer, CreateKind, Request, create_flags};
+use plinth_keeper::wire::{Acl, Answer, CreateKind, MultiResult, Request, create_flags};
 use plinth_keeper::{Keeper, Options};
 use plinth_runtime::knobs::{Knobs, set_knobs};
 use plinth_runtime::real::block_on;
-use plinth_runtime::{Duration, Either, Task, race, sleep, spawn};
+use plinth_runtime::{Duration, Either, Task, fault, race, sleep, spawn};
 use std::rc::Rc;
 
 /// Changes of so many nodes take several entries of the stream, more than one read of it has.
@@ -56,6 +56,13 @@ fn delete(path: &str) -> Request {
     Request::Delete {
         path: path.into(),
         version: -1,
+    }
+}
+
+fn get_data(path: &str) -> Request {
+    Request::GetData {
+        path: path.into(),
+        watch: false,
     }
 }
 
@@ -112,5 +119,78 @@ fn another_gateway_shows_all_of_a_long_multi_or_nothing() {
             }
         };
         let Either::Left(()) = race(write, read).await;
+    });
+}
+
+/// Two nodes have the same data at any time. They are long, so another gateway reads them from the store. How often it
+/// answers a read of both with two states.
+async fn torn_reads() -> usize {
+    const LONG: [&[u8]; 2] = [&[b'a'; 5000], &[b'b'; 5000]];
+    let two = Two::start(30).await;
+    let [writer, reader] = &two.clients;
+    multi(writer, vec![create("/a", LONG[0]), create("/b", LONG[0])]).await;
+    let heard = Request::Sync {
+        path: Some("/a".into()),
+    };
+    done(reader, heard).await;
+    let set = |path: &str, data: &'static [u8]| Request::SetData {
+        path: path.into(),
+        data: Some(data.into()),
+        version: -1,
+    };
+    let write = async {
+        for round in 0..400 {
+            let data = LONG[round % 2];
+            multi(writer, vec![set("/a", data), set("/b", data)]).await;
+        }
+    };
+    let (mut reads, mut torn) = (0, 0);
+    let read = async {
+        loop {
+            let operations = vec![get_data("/a"), get_children("/"), get_data("/b")];
+            let request = Request::MultiRead {
+                operations,
+                breaks_off: false,
+            };
+            let found = done(reader, request).await;
+            let Answer::MultiRead(found) = found else {
+                panic!("{found:?}");
+            };
+            let [
+                MultiResult::Data(a, of_a),
+                MultiResult::Children(_),
+                MultiResult::Data(b, of_b),
+            ] = &found[..]
+            else {
+                panic!("{found:?}");
+            };
+            reads += 1;
+            torn += usize::from(a != b || of_a.mzxid != of_b.mzxid);
+        }
+    };
+    let Either::Left(()) = race(write, read).await;
+    assert!(reads > 10, "{reads} reads");
+    torn
+}
+
+#[test]
+fn several_reads_in_one_request_are_of_one_state() {
+    block_on(async {
+        assert_eq!(torn_reads().await, 0);
+        // As if others changed them faster than they are loaded.
+        let mut knobs = Knobs::default();
+        knobs.set("keeper_multi_read_tries", "0").expect("a knob");
+        set_knobs(knobs);
+        assert_eq!(torn_reads().await, 0);
+        fault::plant(Some("keeper_multi_read_torn"));
+        let mut torn = 0;
+        for _ in 0..20 {
+            torn += torn_reads().await;
+            if torn > 0 {
+                break;
+            }
+        }
+        assert_ne!(torn, 0, "the fault shows here");
+        fault::plant(None);
     });
 }
