@@ -170,8 +170,8 @@ async fn load(connection: &Talk, path: &str) -> Result<(), Code> {
     Ok(())
 }
 
-/// The node now. Nothing is awaited after its return, so what the caller does with it is of the same state. Fails if its
-/// rows are damaged.
+/// The node now. Nothing is awaited after its return, so what the caller does with it is of the same state. Fails if
+/// its rows are damaged.
 async fn node(connection: &Talk, path: &str) -> Result<Option<Rc<Node>>, Code> {
     let path = paths::named(path);
     if !paths::is_valid(path) {
