@@ -11,7 +11,7 @@ use plinth_delos::log::{LogPos, SharedLog};
 use plinth_delos::stack::{Answer, Engine, Lost};
 use plinth_delos::stacks::Standard;
 use plinth_keeper::CACHE_BYTES_MAX;
-use plinth_keeper::backing::{Backing, Beginning, Begun};
+use plinth_keeper::backing::{Backing, Beginning, Begun, NoLife};
 use plinth_keeper::quotas;
 use plinth_keeper::replica::Replica;
 use plinth_keeper::store::{Boxed, Most, Page, Store};
@@ -80,7 +80,7 @@ impl<L: SharedLog + 'static> Store for OnStack<L> {
 }
 
 impl<L: SharedLog + 'static> Backing for OnStack<L> {
-    fn begin<'a>(&'a self, by: Beginning<'a>) -> Boxed<'a, Result<Begun>> {
+    fn begin<'a>(&'a self, by: Beginning<'a>) -> Boxed<'a, std::result::Result<Begun, NoLife>> {
         Box::pin(async move {
             let application = self.0.application();
             self.told().await;

@@ -4,7 +4,7 @@
 use crate::replica::Replica;
 use crate::store::Boxed;
 use crate::writes::{Listener, Writes};
-use plinth_core::Result;
+use plinth_core::Error;
 use std::rc::Rc;
 
 /// Who begins a life.
@@ -22,10 +22,25 @@ pub struct Begun {
     pub writes: Rc<dyn Writes>,
 }
 
+/// Why a life cannot begin.
+#[derive(PartialEq, Eq, Debug)]
+pub enum NoLife {
+    /// Another attempt may succeed.
+    Failed(Error),
+    /// The tree is not there any more, or not whole. The line is for the operator, who has to do something about it.
+    Gone(String),
+}
+
+impl From<Error> for NoLife {
+    fn from(error: Error) -> Self {
+        NoLife::Failed(error)
+    }
+}
+
 pub trait Backing {
-    /// Opens the tree for another life of the gateway; makes the tree if it is not there.
+    /// Opens the tree for another life of the gateway; makes the tree if there is nothing of it.
     ///
     /// # Errors
-    /// It cannot be read.
-    fn begin<'a>(&'a self, by: Beginning<'a>) -> Boxed<'a, Result<Begun>>;
+    /// It cannot be read, or is gone.
+    fn begin<'a>(&'a self, by: Beginning<'a>) -> Boxed<'a, Result<Begun, NoLife>>;
 }

@@ -46,9 +46,9 @@ pub async fn run(gateway: &Gateway, asked: &str) -> Value {
             "zookeeper.version": VERSION,
             "host.name": gateway.address.ip().to_string(),
         })),
-        (_, None) => Err("This ZooKeeper instance is not currently serving requests"),
+        (_, None) => Err(not_serving(gateway)),
         ("dump", Some(life)) => Ok(dump(&life).await),
-        (name, Some(life)) => say(gateway, &life, name),
+        (name, Some(life)) => say(gateway, &life, name).map_err(String::from),
     };
     match said {
         Ok(said) => {
@@ -62,6 +62,15 @@ pub async fn run(gateway: &Gateway, asked: &str) -> Value {
         }
     }
     Value::Object(answer)
+}
+
+/// ZooKeeper's words, and why, if that is known.
+fn not_serving(gateway: &Gateway) -> String {
+    let words = "This ZooKeeper instance is not currently serving requests";
+    gateway.stopped.with(|why| match why {
+        Some(why) => format!("{words}: {why}"),
+        None => words.into(),
+    })
 }
 
 fn say(gateway: &Gateway, life: &Life, name: &str) -> Result<Value, &'static str> {

@@ -90,6 +90,8 @@ impl Writer<'_> {
                 writes.for_each(|lock| self.write_lock(transaction, lock));
             }
         }
+        // Somebody who clears the tree's rows is nobody's lock.
+        transaction.add_read_conflict_key(self.rows.meta());
         transaction.add_read_conflict_key(self.rows.lock(Lock::Gateway, own));
         // No later batch of this gateway has committed before it.
         let later = self.rows.later_batches(own, self.origin.batch);

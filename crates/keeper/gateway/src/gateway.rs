@@ -1,6 +1,6 @@
 //! A gateway: clients on one side, the store on the other, and between them one life after the other.
 
-use crate::backing::Backing;
+use crate::backing::{Backing, NoLife};
 use crate::counters::Counters;
 use crate::doors::{Doors, Origin, Secure};
 use crate::life::{Gateway, Life, Options};
@@ -63,7 +63,7 @@ impl Keeper {
         doors: impl Into<Doors>,
         options: Options,
     ) -> Boxed<'static, Result<Keeper, String>> {
-        Self::listen_over(Rc::new(Stored(database)), doors, options)
+        Self::listen_over(Rc::new(Stored::new(database)), doors, options)
     }
 
     /// As [`listen`](Self::listen), a gateway that stands on `backing`.
@@ -97,6 +97,7 @@ impl Keeper {
                 plain,
                 secure,
                 life: Watch::new(None),
+                stopped: Watch::new(None),
                 next_client: Cell::new(1),
                 started: now(),
                 counters: Rc::new(Counters::default()),
@@ -120,7 +121,8 @@ impl Keeper {
         self.gateway.secure.as_ref().map(|secure| secure.address)
     }
 
-    /// Serves until the future is dropped. May be called once.
+    /// Serves until the future is dropped. May be called once. Ends by itself if the gateway never had a tree, and
+    /// what is left of one is in the way ([`stopped`](Self::stopped)).
     pub fn serve(&self) -> Boxed<'_, ()> {
         Box::pin(async move {
             let [plain, secure] = self.listeners.take().expect("it serves once");
@@ -156,6 +158,21 @@ impl Keeper {
         })
     }
 
+    /// Why it serves nobody any more, and begins no other life: one line for the operator.
+    pub fn stopped(&self) -> Option<String> {
+        self.gateway
+            .stopped
+            .with(|why| Some(why.as_deref()?.into()))
+    }
+
+    /// Ends when it serves nobody any more; the line is that of [`stopped`](Self::stopped).
+    pub fn until_stopped(&self) -> Boxed<'_, String> {
+        Box::pin(async move {
+            self.gateway.stopped.wait_until(Option::is_some).await;
+            self.stopped().unwrap_or_default()
+        })
+    }
+
     /// The names of the commands of ZooKeeper's AdminServer that it has.
     pub fn commands() -> impl Iterator<Item = &'static str> {
         commands::names()
@@ -180,17 +197,28 @@ async fn taking(listener: Option<Listener>, start: impl Fn(Connection) -> Contro
     }
 }
 
+/// Ends if there can be no life at all. A gateway that has lived stays: its pages say why it has stopped.
 async fn live(gateway: &Gateway) {
+    let mut has_lived = false;
     loop {
         match Life::begin(gateway).await {
             Ok(life) => {
+                has_lived = true;
                 trace!("KeeperGatewayBegins", "gateway" => life.id, "address" => gateway.address);
                 gateway.life.set(Some(life.clone()));
                 run_life(&life).await;
                 gateway.life.set(None);
                 life.end();
             }
-            Err(error) => trace_warn!("KeeperGatewayCannotBegin", "error" => error),
+            Err(NoLife::Failed(error)) => trace_warn!("KeeperGatewayCannotBegin", "error" => error),
+            Err(NoLife::Gone(why)) => {
+                trace_warn!("KeeperTreeGone", "tree" => gateway.options.tree, "why" => why);
+                gateway.stopped.set(Some(why.into()));
+                match has_lived {
+                    true => std::future::pending().await,
+                    false => return,
+                }
+            }
         }
         sleep(NEXT_LIFE_PAUSE).await;
     }

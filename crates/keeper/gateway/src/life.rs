@@ -6,7 +6,7 @@
 
 use crate::addresses::Addresses;
 use crate::alarm::Alarm;
-use crate::backing::{Backing, Beginning};
+use crate::backing::{Backing, Beginning, NoLife};
 use crate::clients::Clients;
 use crate::connection::Connection;
 use crate::counters::Counters;
@@ -18,7 +18,6 @@ use crate::watches::{Client, Watches};
 use crate::wire::Code;
 use crate::writes::{Outcome, Writes, code_of};
 use crate::{BEAT_MS, ISOLATION_MS, acl};
-use plinth_core::Result;
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Duration, Instant, now, probe, random, sleep, trace, trace_warn};
 use std::cell::{Cell, RefCell};
@@ -89,6 +88,8 @@ pub struct Gateway {
     pub secure: Option<Rc<Secure>>,
     /// `None` while there is no life.
     pub life: Watch<Option<Rc<Life>>>,
+    /// Why there will be no life any more: one line for the operator.
+    pub stopped: Watch<Option<Rc<str>>>,
     pub next_client: Cell<Client>,
     pub started: Instant,
     pub counters: Rc<Counters>,
@@ -121,7 +122,7 @@ pub struct Life {
 }
 
 impl Life {
-    pub async fn begin(gateway: &Gateway) -> Result<Rc<Life>> {
+    pub async fn begin(gateway: &Gateway) -> Result<Rc<Life>, NoLife> {
         // Positive, and never taken for "none".
         let id = (random::u64() >> 1).max(1);
         let clients = Rc::new(Clients {

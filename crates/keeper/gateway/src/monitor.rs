@@ -38,6 +38,8 @@ metric! {
         "bytes of data in quotas, by the first name of their paths";
     QUOTA_EXCEEDED: Counter = "quota_exceeded_error_per_namespace",
         "changes that this gateway has refused because of a quota, by the first name of their paths";
+    SERVING: Gauge = "plinth_keeper_serving",
+        "1 if the gateway serves clients, 0 while it cannot reach the database, or has no tree";
     UPTIME: Gauge = "uptime", "milliseconds since the gateway's start";
     CACHED_NODES: Gauge = "plinth_cached_nodes", "nodes in the gateway's memory";
     CACHED_BYTES: Gauge = "plinth_cached_bytes", "bytes of nodes in the gateway's memory";
@@ -150,7 +152,10 @@ fn quantile_ms(timed: &Timed, share: f64) -> f64 {
 /// All of it as a page for Prometheus.
 pub fn samples(gateway: &Gateway) -> Vec<Sample> {
     let mut out = Samples::of_process(gateway.address);
-    if let Some(life) = gateway.life.get() {
+    let life = gateway.life.get();
+    let serves = life.as_ref().is_some_and(|life| !life.is_isolated());
+    out.add(&SERVING, &[], f64::from(u8::from(serves)));
+    if let Some(life) = life {
         for (family, value) in numbers(gateway, &life) {
             out.add(family, &[], value);
         }

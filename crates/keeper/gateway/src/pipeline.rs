@@ -21,6 +21,7 @@
 
 mod catch_up;
 mod flight;
+mod guard;
 
 use crate::queue::{Queue, Queued};
 use crate::replica::Replica;
@@ -32,6 +33,7 @@ use crate::writes::{Complete, Listener, Writes};
 use crate::{BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX};
 use flight::{Flight, Later, Turn};
 use plinth_client::{Database, Position, Stream};
+use plinth_core::Version;
 use plinth_core::version::Versionstamp;
 use plinth_runtime::sync::{Notify, OneshotReceiver, OneshotSender, Watch, oneshot};
 use plinth_runtime::{Duration, Either, Instant, now, race, random, sleep};
@@ -101,6 +103,8 @@ pub struct Pipeline {
     others: Cell<Option<Instant>>,
     /// When a commit last began that succeeded: the gateway showed the others that it lives.
     in_touch: Cell<Instant>,
+    /// Version of the last change of a quota.
+    quotas_changed: Cell<Version>,
     is_lost: Cell<bool>,
     /// The replica has own changes that are newer than its version.
     is_behind_own: Cell<bool>,
@@ -135,6 +139,7 @@ impl Pipeline {
             halved: Cell::new(None),
             others: Cell::new(None),
             in_touch: Cell::new(now()),
+            quotas_changed: Cell::new(0),
             is_lost: Cell::new(false),
             is_behind_own: Cell::new(false),
         })
@@ -261,7 +266,8 @@ impl Writes for Pipeline {
 
     fn serve(self: Rc<Self>) -> Boxed<'static, ()> {
         Box::pin(async move {
-            race(self.work(), self.look_for_news()).await;
+            let looking = race(self.look_for_news(), self.guard());
+            race(self.work(), looking).await;
         })
     }
 }

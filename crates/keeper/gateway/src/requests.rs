@@ -75,6 +75,9 @@ async fn talk(
         greeting::Begun::Connect(request) => request,
     };
     place.keep();
+    if gateway.stopped.with(Option::is_some) {
+        return;
+    }
     let Some(accepted) = greeting::accept(&gateway, client, &request, &outbox).await else {
         return;
     };

@@ -5,15 +5,19 @@
 //!            0: 10     | format: 1 | import: 8     an import has not ended: no gateway opens the tree
 //! ```
 
+use crate::backing::NoLife;
+use crate::gone::Gone;
 use crate::tree::node::{Counts, Data, Lifetime, Node, open_acl};
 use crate::tree::rows::Rows;
 use crate::tree::totals::Totals;
 use crate::wire::{Acl, permission};
 use crate::zxid::Zxids;
 use bytes::{BufMut, Bytes};
-use plinth_client::{Database, Stream, StreamOptions, Transaction};
+use plinth_client::{
+    Database, RangeOptions, Stream, StreamOptions, Transaction, TransactionOption,
+};
 use plinth_core::version::Versionstamp;
-use plinth_core::{Error, MutationKind, Result, Version};
+use plinth_core::{Error, KeySelector, MutationKind, Result, Version};
 use plinth_runtime::Boxed;
 use plinth_runtime::trace_warn;
 use std::rc::Rc;
@@ -44,27 +48,116 @@ async fn create_stream(transaction: &Transaction, name: &str) -> Result<()> {
     transaction.create_stream(stream_name(name), &options).await
 }
 
-/// Opens the tree; makes it if it is not there.
+/// True if there is a stream of changes of such a tree.
+///
+/// # Errors
+/// It cannot be read.
+pub async fn has_stream(transaction: &Transaction, name: &str) -> Result<bool> {
+    match transaction.open_stream(stream_name(name)).await {
+        Ok(_) => Ok(true),
+        Err(Error::stream_not_found) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// True if there are rows of such a tree.
+///
+/// # Errors
+/// They cannot be read.
+pub async fn has_rows(transaction: &Transaction, rows: &Rows) -> Result<bool> {
+    let all = rows.all();
+    let begin = KeySelector::first_greater_or_equal(all.begin);
+    let end = KeySelector::first_greater_or_equal(all.end);
+    let first = RangeOptions {
+        limit: 1,
+        ..RangeOptions::default()
+    };
+    let found = transaction.get_range(begin, end, first, true).await?;
+    Ok(!found.rows.is_empty())
+}
+
+/// True if the tree's record is the one that gateways have opened it by.
+///
+/// # Errors
+/// It cannot be read.
+pub async fn is_there(transaction: &Transaction, rows: &Rows, zxids: Zxids) -> Result<bool> {
+    let record = transaction.get(rows.meta(), true).await?;
+    Ok(record.is_some_and(|record| is_record_of(&record, zxids)))
+}
+
+/// Drops the stream of changes.
+///
+/// # Errors
+/// There is none.
+pub async fn drop_stream(transaction: &Transaction, name: &str) -> Result<()> {
+    transaction.drop_stream(stream_name(name)).await
+}
+
+/// What is found where a tree is to be opened.
+enum Found {
+    Opened(Opened),
+    /// There was nothing. Now there is a tree, if the transaction has committed.
+    Made,
+    Gone(Gone),
+}
+
+/// Opens the tree; makes it if there is nothing of it. A gateway that has `had` a tree opens only that one.
+///
+/// # Errors
+/// What there is is no whole tree, or not that one.
 pub fn open<'a>(
     database: &'a Database,
     rows: &'a Rows,
     name: &'a str,
-) -> Boxed<'a, Result<Opened>> {
+    had: Option<Zxids>,
+) -> Boxed<'a, std::result::Result<Opened, NoLife>> {
     Box::pin(async move {
         loop {
-            let found = database.run(async |transaction| {
-                let opened = open_existing(&transaction, rows, name).await?;
-                if opened.is_none() {
+            let finding = database.run(async |transaction| {
+                let found = find(&transaction, rows, name, had).await?;
+                if matches!(found, Found::Made) {
                     create_stream(&transaction, name).await?;
                     make(&transaction, rows)?;
                 }
-                Ok(opened)
+                Ok(found)
             });
-            // The record of a tree that was just made has the version of its commit.
-            if let Some(opened) = found.await? {
-                return Ok(opened);
+            match finding.await? {
+                Found::Opened(opened) => return Ok(opened),
+                // The record of a tree that was just made has the version of its commit.
+                Found::Made => {}
+                Found::Gone(gone) => return Err(NoLife::Gone(gone.line(name))),
             }
         }
+    })
+}
+
+async fn find(
+    transaction: &Transaction,
+    rows: &Rows,
+    name: &str,
+    had: Option<Zxids>,
+) -> Result<Found> {
+    let Some(record) = transaction.get(rows.meta(), false).await? else {
+        let is_left = has_stream(transaction, name).await? || has_rows(transaction, rows).await?;
+        return Ok(match had {
+            _ if is_left => Found::Gone(Gone::Record),
+            Some(_) => Found::Gone(Gone::All),
+            None => Found::Made,
+        });
+    };
+    if had.is_some_and(|had| !is_record_of(&record, had)) {
+        return Ok(Found::Gone(Gone::Other));
+    }
+    let opened = match open_existing(transaction, rows, name).await {
+        Err(Error::stream_not_found) => return Ok(Found::Gone(Gone::Stream)),
+        opened => opened?,
+    };
+    let has_root = transaction.get(rows.node("/"), true).await?.is_some();
+    Ok(match opened {
+        None => Found::Made,
+        Some(opened) if opened.zxids.base > opened.version => Found::Gone(Gone::Foreign),
+        Some(_) if !has_root => Found::Gone(Gone::Root),
+        Some(opened) => Found::Opened(opened),
     })
 }
 
@@ -137,10 +230,8 @@ pub fn end_import<'a>(
 ) -> Boxed<'a, Result<()>> {
     Box::pin(async move {
         // One may be left of a tree whose rows were cleared. Nobody reads its past.
-        match transaction.open_stream(stream_name(name)).await {
-            Ok(_) => {}
-            Err(Error::stream_not_found) => create_stream(transaction, name).await?,
-            Err(error) => return Err(error),
+        if !has_stream(transaction, name).await? {
+            create_stream(transaction, name).await?;
         }
         let mut record = Versionstamp::new(0, 0).0.to_vec();
         record[..8].copy_from_slice(&zxids.base.to_be_bytes());
@@ -149,6 +240,11 @@ pub fn end_import<'a>(
         put_totals(rows, totals, |key, row| transaction.set(key, row));
         Ok(())
     })
+}
+
+/// True if this is the record of the tree with these zxids.
+fn is_record_of(record: &[u8], zxids: Zxids) -> bool {
+    parse(record) == Ok(Record::Whole(zxids))
 }
 
 fn parse(record: &[u8]) -> Result<Record> {
@@ -215,7 +311,13 @@ fn make(transaction: &Transaction, rows: &Rows) -> Result<()> {
     record.put_u8(FORMAT);
     record.put_u32_le(0); // the stamp's place
     transaction.atomic_op(MutationKind::SetVersionstampedValue, rows.meta(), record);
-    first_rows(rows, |key, row| transaction.set(key, row));
+    // Who makes it at the same time conflicts by the record. Gateways take a conflict by another row for a stranger's.
+    let mut first = Vec::new();
+    first_rows(rows, |key, row| first.push((key, row)));
+    for (key, row) in first {
+        transaction.set_option(TransactionOption::NextWriteNoWriteConflictRange)?;
+        transaction.set(key, row);
+    }
     Ok(())
 }
 

@@ -1,15 +1,17 @@
 //! The store as what a gateway stands on.
 
-use crate::backing::{Backing, Beginning, Begun};
+use crate::backing::{Backing, Beginning, Begun, NoLife};
 use crate::pipeline::Pipeline;
 use crate::replica::Replica;
 use crate::store::{Boxed, Most, Page, Store};
 use crate::tree::rows::Rows;
+use crate::zxid::Zxids;
 use crate::{CACHE_BYTES_MAX, quotas, setup};
 use bytes::Bytes;
 use plinth_client::{Database, RangeOptions, StreamingMode, Transaction};
 use plinth_core::key::KeyRange;
 use plinth_core::{KeySelector, Result, Version};
+use std::cell::Cell;
 use std::rc::Rc;
 
 impl Store for Database {
@@ -70,19 +72,33 @@ pub async fn read_page(transaction: &Transaction, range: KeyRange, most: Most) -
 }
 
 /// A tree of a database.
-pub struct Stored(pub Database);
+pub struct Stored {
+    database: Database,
+    /// The tree that lives before have had: no later one takes another.
+    had: Cell<Option<Zxids>>,
+}
+
+impl Stored {
+    pub fn new(database: Database) -> Self {
+        Stored {
+            database,
+            had: Cell::new(None),
+        }
+    }
+}
 
 impl Backing for Stored {
-    fn begin<'a>(&'a self, by: Beginning<'a>) -> Boxed<'a, Result<Begun>> {
+    fn begin<'a>(&'a self, by: Beginning<'a>) -> Boxed<'a, std::result::Result<Begun, NoLife>> {
         Box::pin(async move {
             let rows = Rows::new(by.tree);
-            let tree = setup::open(&self.0, &rows, by.tree).await?;
-            let store = Rc::new(self.0.clone());
+            let tree = setup::open(&self.database, &rows, by.tree, self.had.get()).await?;
+            self.had.set(Some(tree.zxids));
+            let store = Rc::new(self.database.clone());
             let cache_bytes = CACHE_BYTES_MAX.get();
             let replica = Replica::new(store, rows, tree.zxids, tree.version, cache_bytes);
             quotas::load(&replica).await?;
             let replica = Rc::new(replica);
-            let database = self.0.clone();
+            let database = self.database.clone();
             let opened = (database, tree.stream);
             let writes = Pipeline::new(replica.clone(), opened, by.gateway, by.listener);
             Ok(Begun { replica, writes })

@@ -1,5 +1,6 @@
 //! Tests of the keeper from outside: one program, which is linked once, with a module for each suite.
 
+mod cleared;
 mod damaged;
 mod golden;
 mod operators;

@@ -8,12 +8,12 @@ use crate::tree::execute::{Executed, Operation, Shape};
 use crate::tree::plan::Known;
 use crate::tree::quota::{Counted, QuotaChange};
 use crate::writes::{Outcome, StepStat, Writes};
-use crate::{READ_ENTRIES, REFRESHES};
-use plinth_client::{Position, StreamContent, StreamEntry, StreamLimit};
+use crate::{READ_ENTRIES, REFRESHES, setup};
+use plinth_client::{Position, StreamContent, StreamEntry, StreamLimit, Transaction};
 use plinth_core::version::Versionstamp;
 use plinth_core::{Error, Result, Version};
 use plinth_runtime::{
-    Duration, Pace, buggify, never, now, planted, probe, random, sleep, trace_warn,
+    Duration, Pace, Task, buggify, never, now, planted, probe, random, sleep, spawn, trace_warn,
 };
 
 /// A transaction of another gateway whose entries may not all have been read.
@@ -123,6 +123,9 @@ impl Pipeline {
         );
         self.listener.before(&self.replica, change, zxid);
         self.replica.apply(version, change, zxid);
+        if matches!(change, Change::Quota(..)) {
+            self.quotas_changed.set(version);
+        }
         if *change
             == (Change::GatewayRemoved {
                 gateway: self.gateway,
@@ -198,8 +201,17 @@ impl Pipeline {
         };
         let mut held = Held::default();
         let mut at = self.next.get();
+        // An own commit has relied on the tree's record. (Who removes it in the same version, behind the commit, is
+        // seen by the next look at the stream without one.)
+        let mut looking = own.is_none().then(|| self.looks_for_record(&transaction));
         loop {
             let batch = self.stream.read(&transaction, at, limit).await?;
+            if let Some(looking) = looking.take()
+                && !looking.await?
+            {
+                self.lose("somebody who is no gateway has changed its tree");
+                return Ok(());
+            }
             for entry in batch.entries {
                 self.take_entry(entry, &mut held).await?;
                 if planted!(
@@ -226,6 +238,20 @@ impl Pipeline {
             self.advance(through);
         }
         Ok(())
+    }
+
+    /// True if the tree is still the one that was opened, at the transaction's version.
+    fn looks_for_record(&self, transaction: &Transaction) -> Task<Result<bool>> {
+        let (transaction, replica) = (transaction.clone(), self.replica.clone());
+        let is_overlooked = planted!(
+            "keeper_tree_cleared_unseen",
+            "a gateway whose tree somebody clears goes on from what it remembers"
+        );
+        // Beside the read of the stream, so that nothing waits for it.
+        spawn("keeper record", async move {
+            let is_there = setup::is_there(&transaction, &replica.rows, replica.zxids).await?;
+            Ok(is_there || is_overlooked)
+        })
     }
 
     async fn take_entry(&self, entry: StreamEntry, held: &mut Held) -> Result<()> {

@@ -54,6 +54,8 @@ pub enum Lock {
     Quotas = b'q' as isize,
     /// What is used of the quota of a path.
     Quota = b'l' as isize,
+    /// The gateway has looked whether others write to the rows (pipeline/guard.rs). Nobody relies on it.
+    Guard = b'w' as isize,
 }
 
 /// The keys of one tree.
@@ -138,6 +140,18 @@ impl Rows {
         KeyRange::new(self.key(&[b"n"]), self.key(&[b"o"]))
     }
 
+    /// All rows but the record; without those of nodes, if `with_nodes` is false. The locks are not among them.
+    pub fn but_the_record(&self, with_nodes: bool) -> Vec<KeyRange> {
+        let (record, nodes) = (self.meta(), self.all_nodes());
+        let (behind, end) = (self.key(&[b"m\0"]), self.key(&[b"x"]));
+        let before = KeyRange::new(self.prefix.clone(), record);
+        if with_nodes {
+            return vec![before, KeyRange::new(behind, end)];
+        }
+        let to_nodes = KeyRange::new(behind, nodes.begin);
+        vec![before, to_nodes, KeyRange::new(nodes.end, end)]
+    }
+
     /// The path in the key of a node's row.
     pub fn node_path<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
         std::str::from_utf8(key.get(self.prefix.len() + 3..)?).ok()
@@ -213,6 +227,10 @@ impl Rows {
 
     pub fn session(&self, session: i64) -> Vec<u8> {
         self.key(&[b"s", &session.to_be_bytes()])
+    }
+
+    pub fn all_sessions(&self) -> KeyRange {
+        KeyRange::new(self.key(&[b"s"]), self.key(&[b"t"]))
     }
 
     pub fn owned(&self, gateway: u64, session: i64) -> Vec<u8> {
@@ -346,6 +364,28 @@ mod tests {
             rows.counts("/a "),
         ] {
             assert!(!around.contains(&other));
+        }
+    }
+
+    #[test]
+    fn neither_the_record_nor_a_lock_is_among_the_other_rows() {
+        let rows = Rows::new("test");
+        let is_among = |key: &[u8], with_nodes| {
+            let ranges = rows.but_the_record(with_nodes);
+            ranges.iter().any(|range| range.contains(key))
+        };
+        for key in [rows.session(1), rows.timed("/a"), rows.total(b'n')] {
+            assert!(is_among(&key, true) && is_among(&key, false));
+        }
+        for key in [rows.node("/a"), rows.counts("/a")] {
+            assert!(is_among(&key, true) && !is_among(&key, false));
+        }
+        for key in [
+            rows.meta(),
+            rows.lock(Lock::Beat, 1),
+            rows.batch(u64::MAX, 1),
+        ] {
+            assert!(!is_among(&key, true) && !is_among(&key, false));
         }
     }
 

@@ -1,0 +1,181 @@
+//! What there is of a tree, for operators: also of one that somebody has cleared.
+
+use crate::gone::Gone;
+use crate::life::address_in;
+use crate::setup;
+use crate::store::Most;
+use crate::stored::read_page;
+use crate::tree::rows::Rows;
+use crate::tree::totals::Totals;
+use bytes::Bytes;
+use plinth_client::{Database, Transaction};
+use plinth_core::key::KeyRange;
+use plinth_core::{Error, Result};
+use plinth_runtime::Boxed;
+use std::fmt;
+
+/// Bytes of rows that are read at one version.
+const PAGE_BYTES: usize = 1 << 20;
+
+/// How much of a tree there is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    Whole,
+    /// There is nothing of such a tree.
+    Absent,
+    /// An import has not ended.
+    Importing,
+    Gone(Gone),
+    /// There is a record that cannot be read.
+    Unreadable,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            State::Whole => "whole",
+            State::Absent => "there is none",
+            State::Importing => "its import has not ended",
+            State::Gone(Gone::Root) => "gone: there is no root node",
+            State::Gone(Gone::Stream) => "its stream of changes is missing",
+            State::Gone(Gone::Foreign) => "its record is damaged, or of another cluster",
+            State::Gone(_) => "gone: there is no record",
+            State::Unreadable => "its record is damaged, or of a newer release",
+        })
+    }
+}
+
+/// What there is of a tree.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Left {
+    pub state: State,
+    /// Of the rows that there are.
+    pub counted: Counted,
+    /// What the tree's own numbers say.
+    pub totals: Totals,
+    /// Where the gateways are reached that have a lease.
+    pub gateways: Vec<String>,
+    pub has_stream: bool,
+}
+
+/// Numbers of rows.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counted {
+    pub nodes: u64,
+    pub ephemerals: u64,
+    pub sessions: u64,
+}
+
+/// Counts what there is of a tree, while gateways serve. Rows that come or go meanwhile may be counted or not.
+pub fn look<'a>(database: &'a Database, tree: &'a str) -> Boxed<'a, Result<Left>> {
+    Box::pin(async move {
+        let rows = Rows::new(tree);
+        let looked = database.run(async |transaction| {
+            let has_stream = setup::has_stream(&transaction, tree).await?;
+            let state = state(&transaction, &rows, has_stream).await?;
+            let mut totals = Totals::default();
+            let found = read_page(&transaction, rows.totals(), Most::ALL).await?;
+            let found = found.rows.iter();
+            found.for_each(|(key, row)| totals.take_row(key, row));
+            let leases = read_page(&transaction, rows.all_gateways(), Most::ALL).await?;
+            Ok((has_stream, state, totals, leases.rows))
+        });
+        let (has_stream, state, totals, leases) = looked.await?;
+        let address = |(_, lease): &(_, Bytes)| address_in(lease);
+        let counted = Counted {
+            nodes: count(database, rows.all_nodes(), Rows::is_node).await?,
+            ephemerals: count(database, rows.all_ephemerals(), |_| true).await?,
+            sessions: count(database, rows.all_sessions(), |_| true).await?,
+        };
+        Ok(Left {
+            state,
+            counted,
+            totals,
+            gateways: leases.iter().map(address).collect(),
+            has_stream,
+        })
+    })
+}
+
+async fn state(transaction: &Transaction, rows: &Rows, has_stream: bool) -> Result<State> {
+    let version = transaction.get_read_version().await?;
+    let has_root = transaction.get(rows.node("/"), true).await?.is_some();
+    Ok(match setup::record(transaction, rows).await {
+        Ok(Some(setup::Record::Importing(_))) => State::Importing,
+        Ok(Some(setup::Record::Whole(zxids))) if zxids.base > version => State::Gone(Gone::Foreign),
+        Ok(Some(setup::Record::Whole(_))) if !has_root => State::Gone(Gone::Root),
+        Ok(Some(setup::Record::Whole(_))) if !has_stream => State::Gone(Gone::Stream),
+        Ok(Some(setup::Record::Whole(_))) => State::Whole,
+        Ok(None) if has_stream || setup::has_rows(transaction, rows).await? => {
+            State::Gone(Gone::Record)
+        }
+        Ok(None) => State::Absent,
+        Err(Error::file_corrupt | Error::unsupported_format_version) => State::Unreadable,
+        Err(error) => return Err(error),
+    })
+}
+
+/// Each part is counted at the version of its time.
+async fn count(
+    database: &Database,
+    mut range: KeyRange,
+    is_counted: impl Fn(&[u8]) -> bool,
+) -> Result<u64> {
+    let mut count = 0;
+    loop {
+        let part = async |transaction: Transaction| {
+            read_page(&transaction, range.clone(), Most::bytes(PAGE_BYTES)).await
+        };
+        let page = database.run(part).await?;
+        count += page.rows.iter().filter(|(key, _)| is_counted(key)).count() as u64;
+        match page.rows.last() {
+            Some((last, _)) if page.more => range.begin = [&last[..], b"\0"].concat().into(),
+            _ => return Ok(count),
+        }
+    }
+}
+
+/// What came of a removal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Removed {
+    Done,
+    /// There was nothing of such a tree.
+    Nothing,
+    /// The tree is whole, and stays.
+    Whole,
+}
+
+/// Removes what is left of a tree, so that the next gateway makes a new one; with `is_whole_too`, any tree.
+///
+/// # Errors
+/// Those of the database.
+pub fn remove<'a>(
+    database: &'a Database,
+    tree: &'a str,
+    is_whole_too: bool,
+) -> Boxed<'a, Result<Removed>> {
+    Box::pin(async move {
+        let rows = Rows::new(tree);
+        // An attempt whose answer was lost may have removed it.
+        let mut removed = Removed::Nothing;
+        let removing = database.run(async |transaction| {
+            let has_stream = setup::has_stream(&transaction, tree).await?;
+            match state(&transaction, &rows, has_stream).await? {
+                State::Absent => return Ok(()),
+                State::Whole if !is_whole_too => {
+                    removed = Removed::Whole;
+                    return Ok(());
+                }
+                _ => removed = Removed::Done,
+            }
+            let all = rows.all();
+            transaction.clear_range(all.begin, all.end);
+            match has_stream {
+                true => setup::drop_stream(&transaction, tree).await,
+                false => Ok(()),
+            }
+        });
+        removing.await?;
+        Ok(removed)
+    })
+}

@@ -1,0 +1,407 @@
+//! Any client of the database can clear a tree's rows: then gateways say so, and acknowledge nothing.
+
+use plinth_client::Database;
+use plinth_client::testing::MemoryCluster;
+use plinth_keeper::client::Client;
+use plinth_keeper::tree::rows::Rows;
+use plinth_keeper::wire::{Acl, Answer, CreateKind, Request};
+use plinth_keeper::{Keeper, Options};
+use plinth_runtime::knobs::{Knobs, set_knobs};
+use plinth_runtime::real::block_on;
+use plinth_runtime::{Duration, Task, fault, race, sleep, spawn, timeout};
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const STREAM: &str = "keeper/default";
+
+/// A gateway, and what runs it.
+struct Gateway(Rc<Keeper>, Task<()>);
+
+impl Gateway {
+    async fn start(cluster: &MemoryCluster) -> Gateway {
+        let address: SocketAddr = ([127, 0, 0, 1], 0).into();
+        let keeper = Keeper::listen(cluster.database(), address, Options::default()).await;
+        let keeper = Rc::new(keeper.expect("a free port"));
+        let serving = keeper.clone();
+        Gateway(
+            keeper,
+            spawn("gateway", async move { serving.serve().await }),
+        )
+    }
+
+    async fn client(&self) -> Client {
+        let client = Client::connect(self.0.address(), 30_000, None).await;
+        client.expect("it serves")
+    }
+
+    /// Why it has stopped.
+    async fn stops(&self) -> String {
+        let stopping = self.0.until_stopped();
+        timeout(PATIENCE, stopping).await.expect("it stops")
+    }
+
+    async fn serves_nobody(&self) {
+        let connecting = Client::connect(self.0.address(), 30_000, None);
+        let refused = timeout(PATIENCE, connecting).await.expect("it is refused");
+        assert!(refused.is_err());
+    }
+}
+
+fn create(path: &str) -> Request {
+    Request::Create {
+        kind: CreateKind::Plain,
+        path: path.into(),
+        data: Some("data".into()),
+        acl: Acl::open(),
+        flags: 0,
+        ttl: -1,
+    }
+}
+
+fn set(path: &str) -> Request {
+    Request::SetData {
+        path: path.into(),
+        data: Some("more".into()),
+        version: -1,
+    }
+}
+
+async fn made(client: &Client, path: &str) {
+    client.submit(create(path)).await.expect("created");
+}
+
+/// What testers and applications do that take the database for theirs alone.
+async fn clear(database: &Database, begin: &[u8], end: &[u8]) {
+    let clearing = database.run(async |transaction| {
+        transaction.clear_range(begin, end);
+        Ok(())
+    });
+    clearing.await.expect("cleared");
+}
+
+async fn clear_everything(cluster: &MemoryCluster) {
+    clear(&cluster.database(), b"", b"\xff").await;
+}
+
+fn rows_left(cluster: &MemoryCluster) -> usize {
+    let rows = cluster.rows();
+    let of_trees = rows.keys().filter(|key| key.starts_with(b"keeper/"));
+    of_trees.count()
+}
+
+#[test]
+fn a_write_behind_a_clear_of_everything_is_not_acknowledged() {
+    block_on(async {
+        for others in 0..2 {
+            let cluster = MemoryCluster::new();
+            let gateway = Gateway::start(&cluster).await;
+            let client = gateway.client().await;
+            made(&client, "/a").await;
+            let mut beside = Vec::new();
+            for _ in 0..others {
+                beside.push(Gateway::start(&cluster).await);
+                made(&beside[0].client().await, "/b").await;
+            }
+            clear_everything(&cluster).await;
+            let written = timeout(PATIENCE, client.submit(set("/a"))).await;
+            assert!(written.expect("it ends").is_err());
+            let why = gateway.stops().await;
+            assert!(why.contains("tree `default' is gone"), "{why}");
+            assert!(why.contains("plinth keeper status"), "{why}");
+            gateway.serves_nobody().await;
+            assert_eq!(rows_left(&cluster), 0);
+        }
+    });
+}
+
+/// Clients of two gateways write all the time. Gives how many writes were acknowledged that began after a clear.
+async fn acknowledged_after_a_clear(pause: Duration) -> usize {
+    let cluster = MemoryCluster::new();
+    cluster.set_delay_turns(3);
+    let gateways = [
+        Gateway::start(&cluster).await,
+        Gateway::start(&cluster).await,
+    ];
+    let is_cleared = Rc::new(Cell::new(false));
+    let writing = gateways.iter().enumerate().map(async |(number, gateway)| {
+        let client = gateway.client().await;
+        let path = format!("/{number}");
+        made(&client, &path).await;
+        let (mut before, mut after) = (0, 0);
+        loop {
+            let begins_after = is_cleared.get();
+            match client.submit(set(&path)).await {
+                Ok(_) if begins_after => after += 1,
+                Ok(_) => before += 1,
+                Err(_) => break,
+            }
+            if after > 1000 {
+                break;
+            }
+        }
+        assert!(before > 0, "it has not written before");
+        after
+    });
+    let clearing = async {
+        sleep(pause).await;
+        clear_everything(&cluster).await;
+        is_cleared.set(true);
+        std::future::pending::<()>().await;
+    };
+    let writing = plinth_runtime::join_all(writing);
+    let writing = timeout(PATIENCE, race(writing, clearing)).await;
+    let Some(plinth_runtime::Either::Left(after)) = writing else {
+        panic!("a write has no answer");
+    };
+    after.iter().sum()
+}
+
+#[test]
+fn two_gateways_that_write_all_the_time_acknowledge_nothing_behind_a_clear() {
+    block_on(async {
+        for round in 0..10 {
+            let pause = Duration::from_millis(100 + 37 * round);
+            assert_eq!(acknowledged_after_a_clear(pause).await, 0, "round {round}");
+        }
+    });
+}
+
+#[test]
+fn a_gateway_that_does_not_look_for_its_trees_record_is_found() {
+    fault::makes_panic("keeper_tree_cleared_unseen", "acknowledged", || {
+        block_on(async {
+            let after = acknowledged_after_a_clear(Duration::from_millis(100)).await;
+            assert_eq!(after, 0, "acknowledged behind a clear");
+        });
+    });
+}
+
+async fn data(gateway: &Gateway, path: &str) -> String {
+    let request = Request::GetData {
+        path: path.into(),
+        watch: false,
+    };
+    loop {
+        // It may be between two lives.
+        let client = Client::connect(gateway.0.address(), 30_000, None).await;
+        let Ok(client) = client else { continue };
+        if let Ok((_, Answer::Data(Some(data), _))) = client.submit(request.clone()).await {
+            return String::from_utf8_lossy(&data).into_owned();
+        }
+    }
+}
+
+/// Gives what each of two gateways shows of a node, some time after somebody else has changed its row.
+async fn shown_after_a_foreign_write() -> Vec<String> {
+    let cluster = MemoryCluster::new();
+    let gateways = [
+        Gateway::start(&cluster).await,
+        Gateway::start(&cluster).await,
+    ];
+    let client = gateways[0].client().await;
+    for path in ["/a", "/b"] {
+        made(&client, path).await;
+    }
+    client.submit(set("/b")).await.expect("set");
+    for gateway in &gateways {
+        assert_eq!(data(gateway, "/a").await, "data");
+    }
+    let rows = Rows::new("default");
+    let row = cluster.rows()[&rows.node("/b")[..]].clone();
+    let database = cluster.database();
+    let writing = database.run(async |transaction| {
+        transaction.set(rows.node("/a"), row.clone());
+        Ok(())
+    });
+    writing.await.expect("set");
+    sleep(Duration::from_millis(2500)).await;
+    let mut shown = Vec::new();
+    for gateway in &gateways {
+        shown.push(data(gateway, "/a").await);
+        assert_eq!(gateway.0.stopped(), None);
+    }
+    shown
+}
+
+#[test]
+fn gateways_show_what_the_rows_say_when_somebody_else_has_changed_one() {
+    block_on(async {
+        assert_eq!(shown_after_a_foreign_write().await, ["more", "more"]);
+    });
+}
+
+#[test]
+fn a_gateway_that_does_not_ask_for_foreign_writes_is_found() {
+    fault::makes_panic("keeper_foreign_write_unseen", "more", || {
+        block_on(async {
+            let shown = shown_after_a_foreign_write().await;
+            assert!(shown == ["more", "more"], "{shown:?} and not more");
+        });
+    });
+}
+
+/// While a quota is counted, gateways do conflict by nodes' rows.
+#[test]
+fn gateways_take_nothing_of_their_own_for_a_foreign_write() {
+    let mut knobs = Knobs::default();
+    knobs.set("keeper_quota_piece_rows", "1").expect("a knob");
+    knobs.set("keeper_beat_ms", "50").expect("a knob");
+    set_knobs(knobs);
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        let gateways = [
+            Gateway::start(&cluster).await,
+            Gateway::start(&cluster).await,
+        ];
+        let clients = [gateways[0].client().await, gateways[1].client().await];
+        let quota = "/zookeeper/quota/app";
+        let limits = format!("{quota}/zookeeper_limits");
+        made(&clients[0], "/app").await;
+        made(&clients[0], quota).await;
+        for i in 0..200 {
+            made(&clients[0], &format!("/app/old-{i}")).await;
+        }
+        let writing = async {
+            for i in 0.. {
+                made(&clients[0], &format!("/app/{i}")).await;
+            }
+        };
+        let with_quotas = async {
+            for _ in 0..12 {
+                let mut limit = create(&limits);
+                if let Request::Create { data, .. } = &mut limit {
+                    *data = Some("count=100000,bytes=-1".into());
+                }
+                clients[1].submit(limit).await.expect("created");
+                sleep(Duration::from_millis(230)).await;
+                let path = limits.as_str().into();
+                let delete = Request::Delete { path, version: -1 };
+                clients[1].submit(delete).await.expect("deleted");
+                sleep(Duration::from_millis(60)).await;
+            }
+        };
+        race(with_quotas, writing).await;
+    });
+}
+
+#[test]
+fn idle_gateways_stop_by_themselves() {
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        let gateways = [
+            Gateway::start(&cluster).await,
+            Gateway::start(&cluster).await,
+        ];
+        for gateway in &gateways {
+            made(
+                &gateway.client().await,
+                &format!("/{}", gateway.0.address()),
+            )
+            .await;
+        }
+        clear_everything(&cluster).await;
+        for gateway in &gateways {
+            gateway.stops().await;
+            gateway.serves_nobody().await;
+            let said = gateway.0.command("srvr").await;
+            let error = said["error"].as_str().expect("an error");
+            assert!(error.contains("tree `default' is gone"), "{error}");
+            let samples = gateway.0.samples();
+            let serving = samples
+                .iter()
+                .find(|one| one.family.name == "plinth_keeper_serving");
+            assert_eq!(serving.map(|one| one.value), Some(0.0));
+        }
+        assert_eq!(rows_left(&cluster), 0);
+    });
+}
+
+#[test]
+fn a_new_gateway_ends_with_a_line_while_anything_is_left_of_a_tree() {
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        let rows = Rows::new("default");
+        let first = Gateway::start(&cluster).await;
+        made(&first.client().await, "/a").await;
+        // All but some rows.
+        clear(&cluster.database(), b"", &rows.node("/")).await;
+        for _ in 0..2 {
+            let Gateway(keeper, serving) = Gateway::start(&cluster).await;
+            timeout(PATIENCE, serving).await.expect("it ends");
+            let why = keeper.stopped().expect("it says why");
+            assert!(why.contains("tree `default' is gone"), "{why}");
+            // And then all rows: the stream is left.
+            clear_everything(&cluster).await;
+        }
+        let dropping =
+            async |transaction: plinth_client::Transaction| transaction.drop_stream(STREAM).await;
+        cluster.database().run(dropping).await.expect("dropped");
+        // Now nothing is left: whoever begins makes a tree, and who had another one does not join.
+        let anew = Gateway::start(&cluster).await;
+        made(&anew.client().await, "/new").await;
+        first.stops().await;
+        first.serves_nobody().await;
+    });
+}
+
+#[test]
+fn a_tree_without_its_root_its_stream_or_its_own_record_is_not_opened() {
+    block_on(async {
+        for (what, word) in [
+            ("root", "root node"),
+            ("stream", "stream of changes"),
+            ("record", "another cluster"),
+        ] {
+            let cluster = MemoryCluster::new();
+            let Gateway(keeper, serving) = Gateway::start(&cluster).await;
+            made(&Gateway(keeper, serving).client().await, "/a").await;
+            let database = cluster.database();
+            let rows = Rows::new("default");
+            let changing = async |transaction: plinth_client::Transaction| {
+                match what {
+                    "root" => transaction.clear(rows.node("/")),
+                    "stream" => transaction.drop_stream(STREAM).await?,
+                    _ => {
+                        let record = transaction.get(rows.meta(), false).await?;
+                        let record = record.expect("a record");
+                        transaction.set(rows.meta(), [&[7], &record[1..]].concat());
+                    }
+                }
+                Ok(())
+            };
+            database.run(changing).await.expect("changed");
+            let Gateway(keeper, serving) = Gateway::start(&cluster).await;
+            timeout(PATIENCE, serving).await.expect("it ends");
+            let why = keeper.stopped().expect("it says why");
+            assert!(why.contains(word), "{why}");
+        }
+    });
+}
+
+#[test]
+fn a_gateway_does_not_go_on_with_another_tree_in_the_place_of_its_own() {
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        let gateway = Gateway::start(&cluster).await;
+        let client = gateway.client().await;
+        made(&client, "/a").await;
+        let other = MemoryCluster::new();
+        let elsewhere = Gateway::start(&other).await;
+        made(&elsewhere.client().await, "/a").await;
+        // The record of another tree.
+        let record = Rows::new("default").meta();
+        let theirs = other.rows()[&record[..]].clone();
+        let replacing = cluster.database();
+        let replacing = replacing.run(async |transaction| {
+            transaction.set(record.clone(), [&[7], &theirs[1..]].concat());
+            Ok(())
+        });
+        replacing.await.expect("set");
+        let written = timeout(PATIENCE, client.submit(set("/a"))).await;
+        assert!(written.expect("it ends").is_err());
+        let why = gateway.stops().await;
+        assert!(why.contains("another tree"), "{why}");
+    });
+}
