@@ -8,6 +8,7 @@ pub mod guests;
 mod migrate;
 mod name;
 mod server;
+mod tree;
 pub mod zookeeper;
 
 use plinth_terminal::Outcome;
@@ -22,10 +23,14 @@ struct Arguments {
 enum Command {
     /// Run a gateway, which serves ZooKeeper's clients from a cluster
     Server(Box<server::Arguments>),
+    /// Show what there is of a tree, and what to do if it is not whole
+    Status(tree::StatusArguments),
     /// Copy ZooKeeper's nodes, with everything about them, into a new tree
     Import(migrate::ImportArguments),
     /// Copy a tree to ZooKeeper: into the data directory of a new server, or to a live one
     Export(migrate::ExportArguments),
+    /// Drop what is left of a tree, or all of it, so that the next gateway begins with an empty one
+    Drop(tree::DropArguments),
     /// Compare servers that speak ZooKeeper's protocol, in alternating runs
     #[cfg(feature = "bench")]
     Bench(bench::Arguments),
@@ -40,8 +45,10 @@ plinth_terminal::command!(
 fn run(arguments: Arguments) -> Outcome {
     match arguments.command {
         Command::Server(arguments) => server::run(&arguments),
+        Command::Status(arguments) => tree::status(&arguments),
         Command::Import(arguments) => migrate::import(arguments),
         Command::Export(arguments) => migrate::export(arguments),
+        Command::Drop(arguments) => tree::drop(&arguments),
         #[cfg(feature = "bench")]
         Command::Bench(arguments) => bench::run(arguments),
     }

@@ -118,8 +118,18 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
         );
     }
     let serving = race(keeper.serve(), admin::answer(&keeper, questions));
+    let serving = race(serving, tell_when_stopped(&keeper, &at));
     match race(interrupted(), serving).await {
         Either::Left(Err(error)) => Err(at(format!("cannot wait for signals: {error}"))),
-        Either::Left(Ok(())) | Either::Right(_) => Ok(()),
+        Either::Left(Ok(())) => Ok(()),
+        Either::Right(_) => keeper.stopped().map_or(Ok(()), |why| Err(at(why))),
     }
+}
+
+/// A gateway whose tree is gone stays, for who asks its pages. Its log says why. (One that never had a tree ends with
+/// that line, before this comes to its turn.)
+async fn tell_when_stopped(keeper: &Keeper, at: impl Fn(String) -> String) {
+    let why = keeper.until_stopped().await;
+    eprintln!("plinth: {}; it serves nobody", at(why));
+    std::future::pending().await
 }

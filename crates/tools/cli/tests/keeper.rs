@@ -239,6 +239,66 @@ async fn read_without_database(cluster: &Cluster) {
         .expect("the session lives");
 }
 
+async fn clear_everything(cluster: &Cluster) {
+    let first_port = free_ports(3);
+    let address = |i| SocketAddr::from(([127, 0, 0, 1], first_port + i));
+    let pages = address(2).to_string();
+    let mut gateway = start_gateway(cluster, address(0), &["--pages", &pages]);
+    let client = connect(address(0), None).await;
+    let app = create("/app", create_flags::PERSISTENT);
+    ask(&client, app.clone()).await.expect("created");
+    cluster.cli(r#"clearrange "" \xff"#);
+    let written = timeout(PATIENCE, client.submit(set("/app", "lost"))).await;
+    assert!(
+        written.expect("it ends").is_err(),
+        "nothing is acknowledged"
+    );
+    let stopped = async {
+        loop {
+            let said = page(address(2), "/commands/srvr");
+            if said.contains("tree `default' is gone") {
+                return;
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(PATIENCE, stopped).await.expect("its page says why");
+    assert!(page(address(2), "/metrics").contains("plinth_keeper_serving{process=\""));
+    assert!(gateway.0.try_wait().expect("asked").is_none(), "it stays");
+
+    let listen = address(1).to_string();
+    let another = cluster.plinth(&["keeper", "server", "--listen", &listen]);
+    let said = common::text(&another.stderr);
+    let line = said.lines().last().expect("it says why");
+    assert_eq!(another.status.code(), Some(1), "{said}");
+    for words in ["tree `default' is gone", "plinth keeper status"] {
+        assert!(line.contains(words), "{said}");
+    }
+    let status = common::text(&cluster.plinth(&["keeper", "status"]).stdout);
+    for words in ["gone: there is no record", "plinth keeper drop"] {
+        assert!(status.contains(words), "{status}");
+    }
+    assert!(cluster.plinth(&["keeper", "drop"]).status.success());
+    let line = common::error_line(&cluster.plinth(&["keeper", "drop"]));
+    assert!(line.contains("there is none"), "{line}");
+    let _anew = start_gateway(cluster, address(1), &[]);
+    let client = connect(address(1), None).await;
+    ask(&client, app).await.expect("created again");
+    let said = page(address(2), "/commands/srvr");
+    assert!(
+        said.contains("is gone"),
+        "the first one does not join: {said}"
+    );
+    let line = common::error_line(&cluster.plinth(&["keeper", "drop"]));
+    assert!(line.contains("is whole"), "{line}");
+}
+
+#[test]
+fn a_gateway_whose_tree_is_cleared_says_so_and_an_operator_begins_anew() {
+    let cluster = Cluster::start("keeper-cleared", 1, &[]);
+    real::block_on(clear_everything(&cluster));
+}
+
 #[test]
 fn clients_read_while_the_database_cannot_be_reached() {
     let cluster = Cluster::start("keeper-read-only", 1, &[]);

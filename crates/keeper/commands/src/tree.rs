@@ -1,0 +1,147 @@
+//! `plinth keeper status` and `plinth keeper drop`: what there is of a tree, and its end.
+
+use crate::name::parse_tree;
+use plinth_keeper::gone::Gone;
+use plinth_keeper::left::{self, Left, Removed, State};
+use plinth_measure::grouped;
+use plinth_terminal::Outcome;
+use plinth_terminal::connect::{self, ClusterArguments, Connection};
+
+#[derive(clap::Args, Debug)]
+struct Tree {
+    #[command(flatten)]
+    cluster: ClusterArguments,
+    /// Name of the tree
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = parse_tree)]
+    tree: String,
+}
+
+impl Tree {
+    async fn connect(&self) -> Outcome<Connection> {
+        let connection = self.cluster.connect().await?;
+        connection.limit_transactions();
+        Ok(connection)
+    }
+
+    fn failed(&self, error: impl std::fmt::Display) -> String {
+        format!("tree `{}': the database: {error}", self.tree)
+    }
+}
+
+#[derive(clap::Args, Debug)]
+pub struct StatusArguments {
+    #[command(flatten)]
+    tree: Tree,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct DropArguments {
+    #[command(flatten)]
+    tree: Tree,
+    /// Drop the tree also if it is whole, with all its nodes
+    #[arg(long)]
+    whole: bool,
+}
+
+pub fn status(arguments: &StatusArguments) -> Outcome {
+    let tree = &arguments.tree;
+    let found = connect::block_on(async {
+        let connection = tree.connect().await?;
+        let looking = left::look(&connection.database, &tree.tree);
+        looking.await.map_err(|error| tree.failed(error))
+    })?;
+    match arguments.json {
+        true => print_json(&tree.tree, &found),
+        false => print(&tree.tree, &found),
+    }
+    Ok(())
+}
+
+fn print_json(tree: &str, left: &Left) {
+    let Left {
+        counted, totals, ..
+    } = left;
+    let document = serde_json::json!({
+        "tree": tree, "state": left.state.to_string(), "is_whole": left.state == State::Whole, "nodes": counted.nodes,
+        "ephemerals": counted.ephemerals, "sessions": counted.sessions, "gateways": left.gateways,
+        "has_stream": left.has_stream, "znode_count": totals.nodes, "advice": advice(tree, left.state),
+    });
+    println!("{document}");
+}
+
+fn print(tree: &str, left: &Left) {
+    let row = |name: &str, value: String| println!("  {name:<22} {value}");
+    println!("tree `{tree}': {}", left.state);
+    // The tree's own number has the root twice, as ZooKeeper's.
+    let expected = left.totals.nodes - 1;
+    let nodes = grouped(left.counted.nodes as f64);
+    row(
+        "nodes",
+        match left.state == State::Whole && expected != left.counted.nodes as i64 {
+            true => format!("{nodes}, and there were {expected}"),
+            false => nodes,
+        },
+    );
+    row("ephemeral nodes", grouped(left.counted.ephemerals as f64));
+    row("sessions", grouped(left.counted.sessions as f64));
+    row(
+        "gateways with a lease",
+        match left.gateways.is_empty() {
+            true => "none".into(),
+            false => left.gateways.join(" "),
+        },
+    );
+    let stream = if left.has_stream { "there" } else { "missing" };
+    row("stream of changes", stream.into());
+    for line in advice(tree, left.state) {
+        println!("{line}");
+    }
+}
+
+/// What an operator can do about it.
+fn advice(tree: &str, state: State) -> Vec<String> {
+    match state {
+        State::Whole | State::Absent => Vec::new(),
+        State::Importing => vec![
+            "Let the import end, or begin it again; `plinth keeper drop' gives the tree up.".into(),
+        ],
+        State::Gone(Gone::Stream) => vec![format!(
+            "Stop the gateways, make the stream again, and start them: plinth stream create 'keeper/{tree}' --append \
+             --bytes-max 268435456 --seconds-max 600"
+        )],
+        State::Gone(_) | State::Unreadable => vec![
+            format!(
+                "An empty tree: `plinth keeper drop --tree {tree}', then start the gateways again."
+            ),
+            format!(
+                "The nodes of an export or of a ZooKeeper: drop it, `plinth keeper import --tree {tree}', and start \
+                 the gateways again."
+            ),
+            "Rows that `plinth dump' has read from this cluster: stop the gateways, `plinth load', start them."
+                .into(),
+        ],
+    }
+}
+
+pub fn drop(arguments: &DropArguments) -> Outcome {
+    let tree = &arguments.tree;
+    let removed = connect::block_on(async {
+        let connection = tree.connect().await?;
+        let removing = left::remove(&connection.database, &tree.tree, arguments.whole);
+        removing.await.map_err(|error| tree.failed(error))
+    })?;
+    let name = &tree.tree;
+    match removed {
+        Removed::Done => {
+            println!("tree `{name}' is dropped; the next gateway that starts makes an empty one");
+            Ok(())
+        }
+        Removed::Nothing => Err(format!("tree `{name}': there is none")),
+        Removed::Whole => Err(format!(
+            "tree `{name}' is whole; `plinth keeper export' keeps a copy, and --whole drops it with all its nodes"
+        )),
+    }
+}
