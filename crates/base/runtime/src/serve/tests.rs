@@ -197,3 +197,51 @@ async fn fill_and_close(_: Inbox, outbox: Rc<Outbox>) {
     race(outbox.has_room(1), closing).await;
     std::future::pending::<()>().await;
 }
+
+#[test]
+fn what_is_held_waits_until_it_is_released_and_is_dropped_if_the_outbox_is_closed() {
+    for is_closed in [false, true] {
+        let simulation = Simulation::new(1, SimConfig::default());
+        let machine = simulation.add_machine(Locality::default());
+        simulation.start_process(machine, address(), move || {
+            Box::pin(async move {
+                let listener = listen(address()).await.expect("the address is free");
+                let sessions = TaskGroup::new();
+                accept(listener, |connection| {
+                    let work = move |inbox, outbox| hold(is_closed, inbox, outbox);
+                    sessions.spawn("session", session(connection, work));
+                    ControlFlow::Continue(())
+                })
+                .await;
+            })
+        });
+        let peer = async move {
+            let (mut reader, _writer) = connect(address()).await.expect("it listens");
+            let (began, mut answer) = (now(), BytesMut::new());
+            while reader.read(&mut answer).await.is_ok_and(|bytes| bytes > 0) {}
+            // The two machines' clocks go apart.
+            assert!(began.elapsed() >= Duration::from_millis(950));
+            assert_eq!(&answer[..], if is_closed { &b""[..] } else { b"held" });
+        };
+        let ended = simulation.run_until(peer, Duration::from_secs(300));
+        ended.expect("it comes to its end");
+    }
+}
+
+/// Holds an answer for a second.
+async fn hold(is_closed: bool, _: Inbox, outbox: Rc<Outbox>) {
+    let is_held = Rc::new(Cell::new(true));
+    let held = is_held.clone();
+    outbox.hold_while(move || held.get());
+    let append = |out: &mut Output| {
+        out.buffer().put_slice(b"held");
+        Ok::<(), ()>(())
+    };
+    outbox.push(append).expect("there is room");
+    sleep(Duration::from_secs(1)).await;
+    if is_closed {
+        outbox.close();
+    }
+    is_held.set(false);
+    outbox.release();
+}
