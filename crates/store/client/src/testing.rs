@@ -19,8 +19,8 @@ use plinth_core::{
 };
 use plinth_protocol::storage::GetRangeReply;
 use plinth_runtime::sync::Notify;
-use plinth_runtime::yield_now;
-use std::cell::RefCell;
+use plinth_runtime::{Duration, sleep, yield_now};
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::rc::Rc;
@@ -56,8 +56,8 @@ struct State {
     commits: Vec<CommitData>,
     reads: u64,
     chunk_rows_max: Option<usize>,
-    hung: bool,
     delay_turns: u32,
+    delay: Duration,
 }
 
 /// A handle; clones are the same cluster.
@@ -65,6 +65,7 @@ struct State {
 pub struct MemoryCluster {
     state: Rc<RefCell<State>>,
     changed: Notify,
+    hung: Rc<Cell<bool>>,
 }
 
 /// A new commit is this far above the last.
@@ -94,6 +95,20 @@ impl MemoryCluster {
 
     pub fn database(&self) -> crate::Database {
         crate::Database::new(Rc::new(self.clone()))
+    }
+
+    /// The same cluster as somebody else reaches it: what hangs for one does not hang for the other.
+    pub fn apart(&self) -> MemoryCluster {
+        MemoryCluster {
+            hung: Rc::default(),
+            ..self.clone()
+        }
+    }
+
+    /// A row that a transaction sees that starts now.
+    pub fn row(&self, key: &[u8]) -> Option<Value> {
+        let state = self.state.borrow();
+        state.at(state.version).get(key).cloned()
     }
 
     /// The rows that a transaction sees that starts now.
@@ -129,9 +144,21 @@ impl MemoryCluster {
         replies
     }
 
-    /// Forgets the versions below `version`.
+    /// Reads and commits below `version` are too old.
     pub fn set_oldest(&self, version: Version) {
         self.state.borrow_mut().oldest = version;
+    }
+
+    /// Forgets all versions but those that the last `commits` commits have made, and what was sent for commit.
+    pub fn forget(&self, commits: Version) {
+        let mut state = self.state.borrow_mut();
+        let version = (state.version - commits * VERSIONS_PER_COMMIT).max(state.oldest);
+        state.oldest = version;
+        let first = state.history.range(..=version).next_back();
+        let first = first.map_or(0, |(version, _)| *version);
+        state.history = state.history.split_off(&first);
+        state.written.retain(|(at, _)| *at >= version);
+        state.commits.clear();
     }
 
     /// Limits the rows that a range read gives at once.
@@ -144,9 +171,14 @@ impl MemoryCluster {
         self.state.borrow_mut().delay_turns = turns;
     }
 
+    /// Makes every answer take so long.
+    pub fn set_delay(&self, delay: Duration) {
+        self.state.borrow_mut().delay = delay;
+    }
+
     /// While set, no read and no commit is answered.
     pub fn set_hung(&self, hung: bool) {
-        self.state.borrow_mut().hung = hung;
+        self.hung.set(hung);
         self.changed.notify_all();
     }
 
@@ -155,11 +187,17 @@ impl MemoryCluster {
     }
 
     async fn wait(&self) {
-        let turns = self.state.borrow().delay_turns;
+        let (turns, delay) = {
+            let state = self.state.borrow();
+            (state.delay_turns, state.delay)
+        };
         for _ in 0..turns {
             yield_now().await;
         }
-        while self.state.borrow().hung {
+        if !delay.is_zero() {
+            sleep(delay).await;
+        }
+        while self.hung.get() {
             self.changed.notified().await;
         }
     }
