@@ -112,7 +112,7 @@ impl Writing {
                 ..
             } => self.put_session(TAKE, *session, *timeout_ms, password),
             Operation::CloseSession { session, owner, .. } => match owner {
-                Owner::Own => {
+                Owner::Own | Owner::Silent => {
                     self.out.buffer().put_u8(CLOSE_OWN);
                     self.out.buffer().put_i64(*session);
                 }

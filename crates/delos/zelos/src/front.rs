@@ -26,10 +26,10 @@ use plinth_keeper::queue::{Queue, Queued};
 use plinth_keeper::replica::{KeepAll, Replica};
 use plinth_keeper::store::{Boxed, may_pass};
 use plinth_keeper::tree::change::Change;
-use plinth_keeper::tree::execute::{Executed, Operation, Shape};
+use plinth_keeper::tree::execute::{Executed, Operation, Owner, Shape};
 use plinth_keeper::tree::plan::Known;
 use plinth_keeper::tree::quota::{Counted, QuotaChange};
-use plinth_keeper::wire::Request;
+use plinth_keeper::wire::{Code, Request};
 use plinth_keeper::writes::{Complete, Listener, Outcome, StepStat, Writes};
 use plinth_runtime::sync::{Notify, OneshotReceiver, OneshotSender, Watch, oneshot};
 use plinth_runtime::{
@@ -66,7 +66,6 @@ struct Flight {
     number: u64,
     /// In order; looks are among them.
     operations: Vec<Queued>,
-    began: Instant,
     /// What its looks look at stays in memory.
     _kept: Option<KeepAll>,
 }
@@ -86,9 +85,8 @@ pub struct Front {
     /// Number of the last batch.
     number: Cell<u64>,
     flights: RefCell<VecDeque<Flight>>,
-    /// When an entry of this gateway was last executed, and when one began that was.
+    /// When an entry of this gateway was last executed.
     executed: Cell<Instant>,
-    in_touch: Cell<Instant>,
     is_lost: Cell<bool>,
     end: Notify,
     tasks: TaskGroup,
@@ -114,7 +112,6 @@ impl Front {
             number: Cell::new(0),
             flights: RefCell::default(),
             executed: Cell::new(now()),
-            in_touch: Cell::new(now()),
             is_lost: Cell::new(false),
             end: Notify::new(),
             tasks: TaskGroup::new(),
@@ -156,6 +153,12 @@ impl Front {
         while batch.len() < OPERATIONS_MAX
             && let Some(next) = self.queue.pop_front()
         {
+            if self.is_called_off(&next.operation) {
+                let (zxid, executed) = (self.replica.zxid(), Executed::One(Err(Code::BAD_VERSION)));
+                let outcome = Outcome::Done { zxid, executed };
+                (next.complete)(&self.replica, outcome, Vec::new());
+                continue;
+            }
             bytes += bytes_of(&next.operation);
             if bytes > BATCH_BYTES && !batch.is_empty() {
                 self.queue.push_front(next);
@@ -164,6 +167,16 @@ impl Front {
             batch.push(next);
         }
         batch
+    }
+
+    /// True for the end of a session whose client was heard again. Whatever comes into the log behind it comes too late.
+    fn is_called_off(&self, operation: &Operation) -> bool {
+        match operation {
+            Operation::CloseSession { session, owner, .. } => {
+                *owner == Owner::Silent && !self.listener.is_silent(*session)
+            }
+            _ => false,
+        }
     }
 
     async fn begin(&self, batch: Vec<Queued>) {
@@ -195,7 +208,6 @@ impl Front {
         self.flights.borrow_mut().push_back(Flight {
             number,
             operations: batch,
-            began: now(),
             _kept: kept,
         });
         ENTRIES.add(1);
@@ -307,7 +319,6 @@ impl Front {
         let flight = self.take_flight(&done.head);
         let mut operations = VecDeque::new();
         if let Some(flight) = flight {
-            self.in_touch.set(self.in_touch.get().max(flight.began));
             self.executed.set(now());
             let writes = flight.operations.iter().filter(|queued| !queued.is_look());
             assert_eq!(
@@ -452,16 +463,17 @@ impl Writes for Front {
         receiver
     }
 
+    fn beat(&self, row: Vec<u8>) -> Boxed<'_, bool> {
+        let writes: &dyn Writes = self;
+        Box::pin(async move { writes.run(Operation::Beat { row }).await.is_some() })
+    }
+
     fn queued(&self) -> usize {
         self.queue.len()
     }
 
     fn queued_bytes(&self) -> &Watch<usize> {
         self.queue.bytes()
-    }
-
-    fn in_touch(&self) -> Instant {
-        self.in_touch.get()
     }
 
     fn is_lost(&self) -> bool {

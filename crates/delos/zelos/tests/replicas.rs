@@ -20,7 +20,7 @@ use plinth_rpc::{Interface, Request as Rpc, Transport};
 use plinth_runtime::sim::{
     KillKind, Locality, MachineId, ProcessId, SimConfig, Simulation, control,
 };
-use plinth_runtime::{Duration, join_all, now, race, random, sleep, timeout};
+use plinth_runtime::{Duration, join_all, now, race, random, sleep, sleep_until, timeout};
 use plinth_workload::{Day, Site};
 use plinth_zelos::Door;
 use std::cell::RefCell;
@@ -328,6 +328,33 @@ fn a_session_moves_with_its_nodes_and_its_reads_do_not_go_back() {
     });
 }
 
+/// A client whose connection breaks, and that comes back just in time, anywhere.
+async fn come_back(number: u64) {
+    let any = || random::below(3) as u8;
+    let ms = Duration::from_millis;
+    sleep(ms(60 * number)).await;
+    let client = connect(any(), None).await;
+    let heard = now();
+    ask(&client, exists("/", false)).await.expect("the root");
+    let session = client.session();
+    drop(client);
+    sleep_until(heard + ms(random::range(3850..4000))).await;
+    let back = connect(any(), Some(session.clone())).await;
+    assert_eq!(back.session_id(), session.0);
+    for _ in 0..20 {
+        ask(&back, exists("/", false)).await.expect("it lives");
+        sleep(ms(100)).await;
+    }
+}
+
+#[test]
+fn a_client_that_comes_back_in_time_keeps_its_session_at_any_replica() {
+    run(3, |_| async {
+        create().await;
+        join_all((0..30).map(come_back)).await;
+    });
+}
+
 #[test]
 fn another_replica_ends_the_sessions_of_one_that_is_gone() {
     run(2, |nodes| async move {
@@ -339,7 +366,10 @@ fn another_replica_ends_the_sessions_of_one_that_is_gone() {
         let other = connect(0, None).await;
         ask(&other, exists("/e", true)).await.expect("it is there");
         control().kill_process(nodes[2].process, KillKind::Kill);
+        let killed = now();
         assert_eq!(await_event(&other).await, (event::DELETED, "/e".into()));
+        let took = killed.elapsed();
+        assert!(took < Duration::from_millis(5500), "it took {took:?}");
         control().restart_process(nodes[2].process);
         await_service().await;
         let session = Some(gone.session());

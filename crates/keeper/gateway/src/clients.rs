@@ -119,6 +119,10 @@ impl Listener for Clients {
         self.sessions.borrow().get(session).is_some()
     }
 
+    fn is_silent(&self, session: i64) -> bool {
+        self.sessions.borrow().is_silent(session)
+    }
+
     fn has_clients(&self) -> bool {
         !self.connections.borrow().is_empty()
     }

@@ -80,6 +80,16 @@ impl Writer<'_> {
                 if !relied.writes.is_empty() {
                     self.write_lock(transaction, (Lock::Unlisted, own));
                 }
+                // Beats are no changes: whoever relies on one, or makes them end, says so.
+                let of_beats = relied.reads.iter().filter(|(lock, _)| *lock == Lock::Beat);
+                for (lock, hash) in of_beats {
+                    transaction.add_read_conflict_key(self.rows.lock(lock, hash));
+                }
+                let of_leases = relied
+                    .writes
+                    .iter()
+                    .filter(|(lock, _)| *lock == Lock::Gateway);
+                of_leases.for_each(|lock| self.write_lock(transaction, lock));
             }
             Mode::Shared => {
                 self.read_lock_of_others(transaction, Lock::Unlisted);

@@ -10,7 +10,7 @@ use crate::wire::{Answer, AnswerHeader, Code, encode_answer};
 use plinth_core::output::Output;
 use plinth_runtime::serve::Outbox;
 use plinth_runtime::sync::Notify;
-use plinth_runtime::{Instant, probe};
+use plinth_runtime::{Duration, Instant, probe};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -42,6 +42,10 @@ impl Connection {
     /// Ends the connection when what was pushed so far is written.
     pub fn hang_up(&self) {
         self.outbox.close();
+    }
+
+    pub fn timeout(&self) -> Duration {
+        Duration::from_millis(u64::from(self.timeout_ms))
     }
 
     /// Adds a frame for the client.

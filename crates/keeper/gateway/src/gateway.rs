@@ -205,8 +205,13 @@ async fn live(gateway: &Gateway) {
             Ok(life) => {
                 has_lived = true;
                 trace!("KeeperGatewayBegins", "gateway" => life.id, "address" => gateway.address);
-                gateway.life.set(Some(life.clone()));
-                run_life(&life).await;
+                let shown = async {
+                    // Sessions of a gateway that others do not know would never end.
+                    life.contact.begins().await;
+                    gateway.life.set(Some(life.clone()));
+                    std::future::pending::<()>().await
+                };
+                race(run_life(&life), shown).await;
                 gateway.life.set(None);
                 life.end();
             }

@@ -1,14 +1,16 @@
 //! The first bytes of a connection: an administrator's word, or a client that wants a session.
 
+use crate::admin;
+use crate::contact::hold;
 use crate::life::{Gateway, Life};
 use crate::replica::Replica;
+use crate::sessions::{Owned, SessionRow};
 use crate::tree::execute::{Executed, Operation, Shape};
 use crate::watches::Client;
 use crate::wire::{
     ConnectAnswer, ConnectRequest, decode_connect_request, encode_connect_answer, take_frame,
 };
 use crate::writes::Outcome;
-use crate::{admin, sessions};
 use bytes::Bytes;
 use plinth_core::output::Output;
 use plinth_runtime::serve::{Inbox, Outbox};
@@ -62,9 +64,15 @@ pub async fn accept(
 ) -> Option<Accepted> {
     timeout(LIFE_LIMIT, gateway.life.wait_until(Option::is_some)).await?;
     let life = gateway.life.get()?;
+    if request.session_id != 0 {
+        let mut sessions = life.clients.sessions.borrow_mut();
+        sessions.greeted(request.session_id, &request.password, now());
+    }
     if life.is_isolated() {
         return accept_reader(gateway, life, request, outbox);
     }
+    let contact = life.contact.clone();
+    outbox.hold_while(move || contact.holds());
     // A client that waits for the database in vain comes back for read-only mode, or goes elsewhere.
     let found = match race(find(gateway, &life, client, request), life.isolated()).await {
         Either::Left(found) => found?,
@@ -194,7 +202,7 @@ async fn open(
         timeout_ms,
         password: password.to_vec(),
     };
-    insert(life, client, session, timeout_ms);
+    insert(life, client, session, (timeout_ms, &password));
     life.pipeline.run(operation).await?;
     Some(Some((session, timeout_ms, password)))
 }
@@ -210,10 +218,10 @@ fn taken_from(outcome: &Outcome) -> Option<u64> {
     }
 }
 
-fn insert(life: &Life, client: Client, session: i64, timeout_ms: u32) {
+fn insert(life: &Life, client: Client, session: i64, (timeout_ms, password): (u32, &Bytes)) {
     let timeout = Duration::from_millis(u64::from(timeout_ms));
-    let mut sessions = life.clients.sessions.borrow_mut();
-    sessions.insert(session, timeout, Some(client), now());
+    let owned = Owned::new(timeout, password.clone(), Some(client), now());
+    life.clients.sessions.borrow_mut().insert(session, owned);
 }
 
 /// `Some(None)`: the session has expired, or the password is not its own.
@@ -233,12 +241,14 @@ async fn take(
         found: None,
     };
     let (sender, receiver) = oneshot();
-    let clients = life.clients.clone();
+    let (clients, shown) = (life.clients.clone(), password.clone());
     let complete = move |_: &Replica, outcome: Outcome, _: Vec<_>| {
-        // It is this gateway's to end from now on, even if the client waits no longer.
+        // It is this gateway's to end from now on, even if the client waits no longer. Then it may be where it was
+        // before, and be answered there until that gateway knows.
         if let Some(from) = taken_from(&outcome) {
             let timeout = Duration::from_millis(u64::from(timeout_ms));
-            clients.sessions.borrow_mut().own(session, timeout, now());
+            let owned = Owned::new(timeout, shown, None, now() + hold());
+            clients.sessions.borrow_mut().own(session, owned);
             if from != clients.gateway {
                 let session = format!("{session:#x}");
                 trace!("KeeperSessionTaken", "gateway" => clients.gateway, "session" => session, "from" => from);
@@ -252,7 +262,7 @@ async fn take(
         return Some(None);
     }
     life.pipeline.refreshed().await.ok()?;
-    let row: sessions::SessionRow = loop {
+    let row: SessionRow = loop {
         match life.replica.session(session).await {
             Ok(row) => match row {
                 Some(row) => break row,
@@ -283,6 +293,6 @@ async fn take(
     {
         old.hang_up();
     }
-    insert(life, client, session, row.timeout_ms);
+    insert(life, client, session, (row.timeout_ms, password));
     Some(Some((session, row.timeout_ms, password.clone())))
 }

@@ -1,63 +1,76 @@
 //! Gateways that have gone, and nodes whose time is over (FDBKeeper §4.3).
 //!
-//! Each gateway changes its own row once a second. Every gateway reads the rows of the others, and times by its own
-//! monotonic clock how long a row stays the same. No wall clock is compared with another, so clocks may show any time;
-//! their speed may differ by [`DRIFT`]. The gateway with the smallest id among those that live ends the sessions of
-//! those that do not. If two believe that they are the one, the store refuses one of two equal transactions.
+//! Each gateway changes its own row every [`crate::BEAT_MS`]. Every gateway reads the rows of the others, and times by
+//! its own monotonic clock how long a row stays the same. No wall clock is compared with another, so clocks may show
+//! any time; their speed may differ by [`DRIFT`]. The gateway with the smallest id among those that live ends the
+//! sessions of those that do not. If two believe that they are the one, the store refuses one of two equal
+//! transactions.
 //!
-//! A gateway that cannot commit talks to its clients for [`crate::ISOLATION_MS`] more, then disconnects them. A
-//! session ends when its gateway's row has been the same for that time, the session's time-out and two beats together.
-//! So no session ends before its client has been silent for its time-out.
+//! A gateway that cannot commit answers its clients for [`crate::HOLD_MS`] more ([`crate::contact`]). A session ends
+//! when its gateway's row has been the same for that time and the session's time-out together. So no session ends
+//! before its client has been silent for its time-out. Nobody counts time in which he could not commit himself.
 
+use crate::contact::hold;
 use crate::life::{Life, address_in};
+use crate::replica::Replica;
 use crate::tree::execute::{Operation, Owner};
 use crate::tree::plan::Known;
 use crate::tree::quota::Counted;
 use crate::writes::{Outcome, code_of};
 use crate::{BEAT_MS, ISOLATION_MS, REAP_MS, quotas};
 use plinth_core::Result;
-use plinth_runtime::{Duration, Instant, now, probe, sleep, trace, trace_warn, unix_time_ms};
-use std::collections::BTreeMap;
+use plinth_runtime::{
+    Duration, Instant, now, planted, probe, sleep, trace, trace_warn, unix_time_ms,
+};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// The speed of two monotonic clocks differs by less than this part.
-pub const DRIFT: f64 = 0.05;
-/// A gateway whose row has not changed for so many beats does not take part in the choice of who cleans up.
-const BEATS_TO_LIVE: u32 = 3;
+/// The speed of two monotonic clocks differs by less than this part: each is right to 1000 ppm.
+pub const DRIFT: f64 = 0.002;
+/// Shortest pause between two looks.
+const LOOK_PAUSE_MIN: Duration = Duration::from_millis(10);
+/// How often it is read again which sessions a gateway has left.
+const SESSIONS_LOOK: Duration = Duration::from_secs(1);
 /// How often the gateway that cleans up looks for quotas that are not counted.
 const UNCOUNTED_LOOK: Duration = Duration::from_secs(1);
 
 struct Seen {
     row: Vec<u8>,
-    /// When the row was first seen like this.
+    /// When the row was first seen like this, and later by the time that does not count.
     since: Instant,
     /// The trace has that the gateway is silent.
     is_told: bool,
+    /// When to look at its sessions again.
+    look_at: Instant,
 }
 
 /// What this gateway has seen of the others.
 #[derive(Default)]
 struct Others {
     seen: BTreeMap<u64, Seen>,
-    looked: Option<Instant>,
+    /// Time that did not count, at the last look.
+    uncounted: Duration,
+    /// Sessions whose end is under way.
+    ending: Rc<RefCell<BTreeSet<i64>>>,
 }
 
 impl Others {
-    /// Notes the rows of all gateways.
-    fn look(&mut self, rows: Vec<(u64, Vec<u8>)>, at: Instant, beat: Duration) {
-        // While this gateway could not read, the others may not have been able to write: time begins anew.
-        let has_gap = self
-            .looked
-            .is_none_or(|looked| at - looked > BEATS_TO_LIVE * beat);
-        self.looked = Some(at);
+    /// Notes the rows of all gateways, when so much time has not counted.
+    fn look(&mut self, rows: Vec<(u64, Vec<u8>)>, at: Instant, uncounted: Duration) {
+        let more = uncounted - std::mem::replace(&mut self.uncounted, uncounted);
         let mut before = std::mem::take(&mut self.seen);
         for (gateway, row) in rows {
             let seen = match before.remove(&gateway) {
-                Some(seen) if seen.row == row && !has_gap => seen,
+                Some(seen) if seen.row == row => Seen {
+                    since: (seen.since + more).min(at),
+                    ..seen
+                },
                 _ => Seen {
                     row,
                     since: at,
                     is_told: false,
+                    look_at: at,
                 },
             };
             self.seen.insert(gateway, seen);
@@ -65,101 +78,153 @@ impl Others {
     }
 }
 
+/// How long the row of a gateway must have been the same when a session of it ends.
+fn patience(timeout: Duration) -> Duration {
+    let is_early = planted!(
+        "keeper_session_ends_early",
+        "sessions of a gateway that has gone end a beat early"
+    );
+    let early = Duration::from_millis(if is_early { BEAT_MS.get() } else { 0 });
+    (timeout + hold()).mul_f64(1.0 + DRIFT) - early
+}
+
 /// Looks after the sessions of gateways that have gone.
 pub async fn watch_others(life: &Rc<Life>) {
     let mut others = Others::default();
+    let beat = Duration::from_millis(BEAT_MS.get());
+    let mut pause = beat;
     loop {
-        let beat = Duration::from_millis(BEAT_MS.get());
-        sleep(beat).await;
-        if let Err(error) = look(life, &mut others, beat).await {
-            let _ = life.pipeline.refreshed().await;
-            probe!("keeper_look_failed");
-            if !error.is_retryable() {
-                trace_warn!("KeeperLookFailed", "error" => error);
+        sleep(pause).await;
+        pause = match look(life, &mut others).await {
+            Ok(next) => next.clamp(LOOK_PAUSE_MIN, beat),
+            Err(error) => {
+                let _ = life.pipeline.refreshed().await;
+                probe!("keeper_look_failed");
+                if !error.is_retryable() {
+                    trace_warn!("KeeperLookFailed", "error" => error);
+                }
+                beat
             }
-        }
+        };
     }
 }
 
-async fn look(life: &Rc<Life>, others: &mut Others, beat: Duration) -> Result<()> {
+/// Returns when the next session is due, if that is soon.
+async fn look(life: &Rc<Life>, others: &mut Others) -> Result<Duration> {
     // Rows are read at the replica's version, so it must be a new one.
     let _ = life.pipeline.refreshed().await;
     let began = now();
     let rows = life.replica.leases().await?;
     life.totals.set(life.replica.totals().await?);
-    others.look(rows, began, beat);
-    let is_alive = |seen: &Seen| began - seen.since <= BEATS_TO_LIVE * beat;
+    others.look(rows, began, life.contact.uncounted());
+    let is_alive = |seen: &Seen| began - seen.since <= hold();
     let first = others.seen.iter().find(|(_, seen)| is_alive(seen));
     let is_first = first.is_some_and(|(gateway, _)| *gateway == life.id);
     life.is_first.set(is_first);
-    if !is_first {
-        return Ok(());
+    let mut next = Duration::MAX;
+    if !is_first || life.contact.holds() {
+        return Ok(next);
     }
+    let ending = others.ending.clone();
     let gone = others.seen.iter_mut().filter(|(_, seen)| !is_alive(seen));
     for (gateway, seen) in gone {
         if !std::mem::replace(&mut seen.is_told, true) {
             let address = address_in(&seen.row);
             trace!("KeeperGatewaySilent", "gateway" => gateway, "address" => address, "by" => life.id);
         }
-        clean_up(life, *gateway, &seen.row, began - seen.since, beat).await?;
+        if seen.look_at <= began {
+            let left = clean_up(life, *gateway, seen, began, &ending).await?;
+            seen.look_at = began + left.min(SESSIONS_LOOK);
+        }
+        next = next.min(seen.look_at - began);
     }
-    Ok(())
+    Ok(next)
 }
 
-/// Ends what is over of a gateway whose row has been the same for `silent`.
+/// Ends what is over of a gateway that has gone. Returns when the next session is due.
 async fn clean_up(
-    life: &Life,
+    life: &Rc<Life>,
     gateway: u64,
-    lease: &[u8],
-    silent: Duration,
-    beat: Duration,
-) -> Result<()> {
+    seen: &Seen,
+    began: Instant,
+    ending: &Rc<RefCell<BTreeSet<i64>>>,
+) -> Result<Duration> {
+    let silent = began - seen.since;
     // It would end its own sessions, whose clients it hears.
     assert!(
-        gateway != life.id && silent > BEATS_TO_LIVE * beat,
+        gateway != life.id && silent > hold(),
         "gateway {} cleans up after {gateway}, which is silent for {silent:?}",
         life.id
     );
     let sessions = life.replica.owned_by(gateway).await?;
-    let isolation = Duration::from_millis(ISOLATION_MS.get());
     if sessions.is_empty() {
         // It may be about to open one; then it begins another life.
-        if silent > 2 * isolation {
+        if silent > 2 * Duration::from_millis(ISOLATION_MS.get()) {
             let operation = Operation::RemoveGateway {
                 gateway,
-                lease: lease.to_vec(),
+                lease: seen.row.clone(),
                 found: None,
                 has_sessions: true,
             };
             life.pipeline.run(operation).await;
             trace!("KeeperGatewayRemoved", "gateway" => gateway, "by" => life.id);
         }
-        return Ok(());
+        return Ok(Duration::MAX);
     }
+    let mut next = Duration::MAX;
+    let mut over = Vec::new();
     for (session, timeout_ms) in sessions {
         let timeout = Duration::from_millis(u64::from(timeout_ms));
-        if silent < timeout.mul_f64(1.0 + DRIFT) + isolation + 2 * beat {
-            continue;
-        }
-        let operation = Operation::CloseSession {
-            session,
-            owner: Owner::Gone {
-                gateway,
-                lease: lease.to_vec(),
-            },
-            found: Default::default(),
-        };
-        let outcome = life.pipeline.run(operation).await;
-        if outcome
-            .as_ref()
-            .is_some_and(|outcome: &Outcome| code_of(outcome).is_none())
-        {
-            probe!("keeper_session_of_gone_gateway_ends");
-            let session = format!("{session:#x}");
-            trace!("KeeperSessionExpires", "gateway" => gateway, "session" => session, "by" => life.id);
+        let left = patience(timeout).saturating_sub(silent);
+        if !left.is_zero() {
+            next = next.min(left);
+        } else if !ending.borrow().contains(&session) {
+            over.push(session);
         }
     }
-    Ok(())
+    if over.is_empty() {
+        return Ok(next);
+    }
+    // Clients could go elsewhere until now, if this gateway could commit until now.
+    let uncounted = life.contact.uncounted();
+    life.prove().await;
+    if life.contact.holds() || life.contact.uncounted() > uncounted {
+        probe!("keeper_time_does_not_count");
+        return Ok(Duration::ZERO);
+    }
+    for session in over {
+        end(life, session, (gateway, &seen.row), ending);
+    }
+    Ok(next)
+}
+
+/// Ends a session of a gateway that has gone. All that are over share transactions, and nothing waits for them here:
+/// rows are timed meanwhile.
+fn end(
+    life: &Rc<Life>,
+    session: i64,
+    (gateway, lease): (u64, &[u8]),
+    ending: &Rc<RefCell<BTreeSet<i64>>>,
+) {
+    let operation = Operation::CloseSession {
+        session,
+        owner: Owner::Gone {
+            gateway,
+            lease: lease.to_vec(),
+        },
+        found: Default::default(),
+    };
+    ending.borrow_mut().insert(session);
+    let (ending, by) = (ending.clone(), life.id);
+    let done = move |_: &Replica, outcome: Outcome, _: Vec<_>| {
+        ending.borrow_mut().remove(&session);
+        if code_of(&outcome).is_none() {
+            probe!("keeper_session_of_gone_gateway_ends");
+            let session = format!("{session:#x}");
+            trace!("KeeperSessionExpires", "gateway" => gateway, "session" => session, "by" => by);
+        }
+    };
+    life.pipeline.submit(operation, Box::new(done));
 }
 
 /// Deletes containers that are empty, and nodes whose time is over. The gateway with the smallest id looks for them.
@@ -228,20 +293,23 @@ mod tests {
     use plinth_runtime::real;
 
     #[test]
-    fn a_row_is_timed_from_when_it_was_first_seen_and_anew_after_a_gap() {
+    fn a_row_is_timed_from_when_it_was_first_seen_without_the_time_that_does_not_count() {
         real::block_on(async {
-            let (start, beat) = (now(), Duration::from_secs(1));
+            let start = now();
             let at = |s| start + Duration::from_secs(s);
             let rows = |a: u8, b: u8| vec![(1, vec![a]), (2, vec![b])];
             let mut others = Others::default();
             let since = |others: &Others, gateway| others.seen[&gateway].since;
-            others.look(rows(1, 1), at(0), beat);
-            others.look(rows(1, 2), at(1), beat);
-            others.look(rows(1, 3), at(2), beat);
+            let none = Duration::ZERO;
+            others.look(rows(1, 1), at(0), none);
+            others.look(rows(1, 2), at(1), none);
+            others.look(rows(1, 3), at(2), none);
             assert_eq!((since(&others, 1), since(&others, 2)), (at(0), at(2)));
-            others.look(rows(1, 3), at(10), beat);
-            assert_eq!((since(&others, 1), since(&others, 2)), (at(10), at(10)));
-            others.look(vec![(2, vec![3])], at(11), beat);
+            others.look(rows(1, 3), at(12), Duration::from_secs(9));
+            assert_eq!((since(&others, 1), since(&others, 2)), (at(9), at(11)));
+            others.look(rows(1, 3), at(13), Duration::from_secs(12));
+            assert_eq!((since(&others, 1), since(&others, 2)), (at(12), at(13)));
+            others.look(vec![(2, vec![3])], at(14), Duration::from_secs(12));
             assert_eq!(others.seen.len(), 1);
         });
     }

@@ -11,6 +11,7 @@ mod clients;
 mod commands;
 mod commit;
 mod connection;
+mod contact;
 mod counters;
 mod doors;
 mod dump;
@@ -63,9 +64,11 @@ knob! {
     /// Memory for nodes.
     pub CACHE_BYTES_MAX: usize = "keeper_cache_bytes_max", 64 << 20, sim 10_000, 64 << 20, legal 10_000, usize::MAX;
     /// How often a gateway shows that it lives.
-    pub BEAT_MS: u64 = "keeper_beat_ms", 1000, legal 50, 1000;
-    /// A gateway that could not commit for so long disconnects its clients. More than three beats.
-    pub ISOLATION_MS: u64 = "keeper_isolation_ms", 3500, legal 3100, 10_000;
+    pub BEAT_MS: u64 = "keeper_beat_ms", 250, legal 50, 300;
+    /// A gateway that could not show for so long that it lives holds back its answers. Three beats.
+    pub HOLD_MS: u64 = "keeper_hold_ms", 900, legal 900, 3000;
+    /// A gateway that has tried for so long, and for a third of a client's time-out, disconnects the client.
+    pub ISOLATION_MS: u64 = "keeper_isolation_ms", 2500, legal 1000, 10_000;
     /// Bytes of requests that may wait for a transaction; clients' further writes are not read until there is room.
     pub QUEUE_BYTES_MAX: usize = "keeper_queue_bytes_max", 64 << 20, sim 2000, 64 << 20, legal 1000, usize::MAX;
     /// Ephemeral nodes that one transaction deletes. The end of a session with more takes several.

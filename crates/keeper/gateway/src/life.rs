@@ -9,6 +9,7 @@ use crate::alarm::Alarm;
 use crate::backing::{Backing, Beginning, NoLife};
 use crate::clients::Clients;
 use crate::connection::Connection;
+use crate::contact::{Contact, Moment, tick};
 use crate::counters::Counters;
 use crate::doors::Secure;
 use crate::replica::Replica;
@@ -17,9 +18,11 @@ use crate::tree::totals::Totals;
 use crate::watches::{Client, Watches};
 use crate::wire::Code;
 use crate::writes::{Outcome, Writes, code_of};
-use crate::{BEAT_MS, ISOLATION_MS, acl};
+use crate::{BEAT_MS, acl};
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Duration, Instant, now, probe, random, sleep, trace, trace_warn};
+use plinth_runtime::{
+    Duration, Instant, now, probe, random, sleep, sleep_until, trace, trace_warn,
+};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -113,6 +116,7 @@ pub struct Life {
     pub pipeline: Rc<dyn Writes>,
     pub replica: Rc<Replica>,
     pub clients: Rc<Clients>,
+    pub contact: Rc<Contact>,
     /// It has the smallest id of the gateways that live, and cleans up what others leave.
     pub is_first: Cell<bool>,
     /// Of the tree, at most a second old.
@@ -144,6 +148,7 @@ impl Life {
             pipeline: begun.writes,
             replica: begun.replica,
             clients,
+            contact: Rc::default(),
             is_first: Cell::new(false),
             totals: Cell::default(),
             address: gateway.address,
@@ -165,51 +170,84 @@ impl Life {
 
     /// Shows the other gateways that this one lives.
     pub async fn beat(&self) {
-        loop {
-            let beat = self.beats.get() + 1;
-            self.beats.set(beat);
-            let row = lease_row(beat, self.address);
-            if self.pipeline.run(Operation::Beat { row }).await.is_none() {
-                return;
+        while !self.pipeline.is_lost() {
+            let began = now();
+            match self.prove().await {
+                true => sleep_until(began + Duration::from_millis(BEAT_MS.get())).await,
+                false => sleep(tick()).await,
             }
-            sleep(Duration::from_millis(BEAT_MS.get())).await;
         }
+    }
+
+    /// Does so once. False if that may have failed. Whoever was out of touch sees first which of its sessions others
+    /// have ended: their clients are not told any more that they live.
+    pub async fn prove(&self) -> bool {
+        let beat = self.beats.get() + 1;
+        self.beats.set(beat);
+        let sent = Moment::now();
+        if !self.pipeline.beat(lease_row(beat, self.address)).await {
+            return false;
+        }
+        if self.contact.holds() && self.pipeline.refreshed().await.is_err() {
+            return false;
+        }
+        self.contact.landed(sent);
+        if self.contact.take_held() {
+            let connections = self.clients.connections.borrow();
+            connections.values().for_each(|c| c.outbox.release());
+        }
+        true
     }
 
     /// True if the database cannot be reached: what clients read may be old, and others may end their sessions.
     pub fn is_isolated(&self) -> bool {
-        self.pipeline.in_touch().elapsed() > Duration::from_millis(ISOLATION_MS.get())
+        self.contact.is_isolated()
     }
 
     /// Ends when the database cannot be reached.
     pub async fn isolated(&self) {
         while !self.is_isolated() {
-            sleep(Duration::from_millis(BEAT_MS.get() / 10)).await;
+            sleep(tick()).await;
         }
+    }
+
+    /// Disconnects the clients for whom it is time to go elsewhere.
+    fn cut_off(&self) {
+        self.disconnect(|connection| {
+            !connection.is_read_only && self.contact.is_isolated_for(connection.timeout())
+        });
     }
 
     /// Ends the sessions of clients that are silent.
     pub async fn expire_sessions(&self) {
-        let mut was_isolated = false;
+        let (mut was_isolated, mut uncounted) = (false, Duration::ZERO);
         loop {
-            sleep(Duration::from_millis(BEAT_MS.get() / 10)).await;
+            sleep(tick()).await;
+            self.contact.tick();
             if self.is_isolated() {
                 if !was_isolated {
                     probe!("keeper_isolated");
                     trace_warn!("KeeperIsolated", "gateway" => self.id);
-                    self.disconnect(|connection| !connection.is_read_only);
                 }
                 was_isolated = true;
+                self.cut_off();
+            }
+            if self.contact.holds() {
                 continue;
             }
             if std::mem::take(&mut was_isolated) {
                 self.disconnect(|connection| connection.is_read_only);
-                // They had nobody to talk to.
-                self.clients.sessions.borrow_mut().touch_all(now());
             }
-            let expired = self.clients.sessions.borrow_mut().expired(now());
+            let all = self.contact.uncounted();
+            let more = all - std::mem::replace(&mut uncounted, all);
+            let expired = {
+                let mut sessions = self.clients.sessions.borrow_mut();
+                if !more.is_zero() {
+                    sessions.give_back(more, now());
+                }
+                sessions.expired(now(), self.contact.proved())
+            };
             for session in expired {
-                trace!("KeeperSessionExpires", "gateway" => self.id, "session" => format!("{session:#x}"));
                 self.close_session(session);
             }
         }
@@ -220,20 +258,19 @@ impl Life {
         let clients = self.clients.clone();
         let done = move |_: &Replica, outcome: Outcome, _: Vec<_>| {
             match code_of(&outcome) {
-                None => {}
+                None => {
+                    let session = format!("{session:#x}");
+                    trace!("KeeperSessionExpires", "gateway" => clients.gateway, "session" => session);
+                }
                 // Its opening failed, or another gateway has it: here it is over.
                 Some(Code::SESSION_EXPIRED | Code::SESSION_MOVED) => clients.drop_session(session),
-                // The next look tries again.
-                Some(_) => {
-                    if let Some(owned) = clients.sessions.borrow_mut().get_mut(session) {
-                        owned.is_closing = false;
-                    }
-                }
+                // Its client was heard. The next look sees whether it still is.
+                Some(_) => clients.sessions.borrow_mut().call_off(session),
             }
         };
         let operation = Operation::CloseSession {
             session,
-            owner: Owner::Own,
+            owner: Owner::Silent,
             found: Default::default(),
         };
         self.pipeline.submit(operation, Box::new(done));

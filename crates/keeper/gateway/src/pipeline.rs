@@ -29,14 +29,15 @@ use crate::store::Boxed;
 use crate::tree::execute::Operation;
 use crate::tree::plan::{Known, View};
 use crate::tree::quota::{Exceeded, Quotas};
+use crate::tree::rows::Lock;
 use crate::writes::{Complete, Listener, Writes};
 use crate::{BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX};
 use flight::{Flight, Later, Turn};
-use plinth_client::{Database, Position, Stream};
+use plinth_client::{Database, Position, Stream, TransactionOption};
 use plinth_core::Version;
 use plinth_core::version::Versionstamp;
 use plinth_runtime::sync::{Notify, OneshotReceiver, OneshotSender, Watch, oneshot};
-use plinth_runtime::{Duration, Either, Instant, now, race, random, sleep};
+use plinth_runtime::{Duration, Either, Instant, probe, race, random, sleep};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -57,6 +58,9 @@ impl View for Seen<'_> {
     }
     fn owns(&self, session: i64) -> bool {
         self.1.owns(session)
+    }
+    fn is_silent(&self, session: i64) -> bool {
+        self.1.is_silent(session)
     }
     fn quotas(&self) -> Rc<Quotas> {
         self.0.quotas.borrow().clone()
@@ -101,8 +105,6 @@ pub struct Pipeline {
     halved: Cell<Option<usize>>,
     /// When somebody else's change was last seen.
     others: Cell<Option<Instant>>,
-    /// When a commit last began that succeeded: the gateway showed the others that it lives.
-    in_touch: Cell<Instant>,
     /// Version of the last change of a quota.
     quotas_changed: Cell<Version>,
     is_lost: Cell<bool>,
@@ -138,7 +140,6 @@ impl Pipeline {
             looks_apart: Cell::new(0),
             halved: Cell::new(None),
             others: Cell::new(None),
-            in_touch: Cell::new(now()),
             quotas_changed: Cell::new(0),
             is_lost: Cell::new(false),
             is_behind_own: Cell::new(false),
@@ -248,16 +249,35 @@ impl Writes for Pipeline {
         receiver
     }
 
+    /// By a transaction of its own: however long the batches take, the gateway lives.
+    fn beat(&self, row: Vec<u8>) -> Boxed<'_, bool> {
+        Box::pin(async move {
+            let beating = async {
+                let transaction = self.database.create_transaction();
+                let rows = &self.replica.rows;
+                // Others have not ended its lease since: the replica would know.
+                transaction.set_read_version(self.replica.version());
+                transaction.add_read_conflict_key(rows.lock(Lock::Gateway, self.gateway));
+                transaction.add_write_conflict_key(rows.lock(Lock::Beat, self.gateway));
+                transaction.set_option(TransactionOption::NextWriteNoWriteConflictRange)?;
+                transaction.set(rows.gateway(self.gateway), row);
+                transaction.commit().await
+            };
+            let beaten = beating.await;
+            if beaten.is_err() {
+                probe!("keeper_beat_fails");
+                let _ = self.refreshed().await;
+            }
+            beaten.is_ok()
+        })
+    }
+
     fn queued(&self) -> usize {
         self.queue.len()
     }
 
     fn queued_bytes(&self) -> &Watch<usize> {
         self.queue.bytes()
-    }
-
-    fn in_touch(&self) -> Instant {
-        self.in_touch.get()
     }
 
     fn is_lost(&self) -> bool {

@@ -7,6 +7,7 @@
 
 use crate::addresses::Place;
 use crate::connection::Connection;
+use crate::contact::tick;
 use crate::counters::{Asked, Kind};
 use crate::doors::Origin;
 use crate::life::{Gateway, Life};
@@ -22,7 +23,7 @@ use crate::writes::{Outcome, StepStat};
 use crate::{FRAME_BYTES_MAX, acl, admin, greeting, read_only, reads};
 use plinth_runtime::serve::{self, Inbox, Outbox};
 use plinth_runtime::sync::Notify;
-use plinth_runtime::{Duration, Pace, now, probe};
+use plinth_runtime::{Pace, now, probe, sleep};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -164,7 +165,9 @@ impl Talk {
             match take_frame(&mut inbox.buffer, FRAME_BYTES_MAX.get()) {
                 Ok(Some(frame)) => {
                     inbox.note(frame.len());
-                    self.heard();
+                    if self.heard() {
+                        self.knows_that_it_lives().await;
+                    }
                     let Ok((header, request)) = decode_request(frame) else {
                         return;
                     };
@@ -203,16 +206,22 @@ impl Talk {
         }
     }
 
-    fn timeout(&self) -> Duration {
-        Duration::from_millis(u64::from(self.timeout_ms))
-    }
-
-    fn heard(&self) {
+    /// True if the session is being ended.
+    fn heard(&self) -> bool {
         self.received.set(self.received.get() + 1);
         let counters = &self.counters;
         counters.received.set(counters.received.get() + 1);
         let mut sessions = self.life.clients.sessions.borrow_mut();
-        sessions.touch(self.session, now());
+        sessions.touch(self.session, now())
+    }
+
+    /// The end of the session may be under way: nobody is told that it lives before that is called off.
+    async fn knows_that_it_lives(&self) {
+        let is_closing = || self.life.clients.sessions.borrow().is_closing(self.session);
+        while is_closing() && !self.outbox.is_closed() {
+            probe!("keeper_heard_while_it_ends");
+            sleep(tick()).await;
+        }
     }
 
     /// Passes over a request that is too long, and refuses it.

@@ -8,8 +8,14 @@
 //! how long that row stays the same; [`crate::leases`] ends the sessions of a gateway that has gone.
 
 use bytes::{Buf, BufMut, Bytes};
-use plinth_runtime::{Duration, Instant};
+use plinth_runtime::{Duration, Instant, planted};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// How much longer than the time-out a session lives: its client may be heard at another gateway, which has to ask the
+/// store for it.
+pub const GRACE: Duration = Duration::from_millis(250);
+/// When a session that could not be ended is looked at again.
+const NEXT_LOOK: Duration = Duration::from_millis(25);
 
 /// As a session's row has it: `owner: 8 | timeout: 4 | password`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,13 +56,28 @@ impl SessionRow {
 /// A session of this gateway.
 pub struct Owned {
     pub timeout: Duration,
+    password: Bytes,
     /// When the client was last heard of.
     heard: Instant,
     /// The connection that the session has.
     pub client: Option<u64>,
-    /// It is being ended.
-    pub is_closing: bool,
+    /// It is being ended, because its client was last heard of then.
+    closing: Option<Instant>,
     deadline: Instant,
+}
+
+impl Owned {
+    /// `heard`: when its client was last heard of.
+    pub fn new(timeout: Duration, password: Bytes, client: Option<u64>, heard: Instant) -> Owned {
+        Owned {
+            timeout,
+            password,
+            heard,
+            client,
+            closing: None,
+            deadline: heard + timeout + GRACE,
+        }
+    }
 }
 
 /// The sessions of this gateway, and when each ends unless its client is heard of.
@@ -69,17 +90,9 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    pub fn insert(&mut self, session: i64, timeout: Duration, client: Option<u64>, now: Instant) {
+    pub fn insert(&mut self, session: i64, owned: Owned) {
         self.remove(session);
-        let deadline = now + timeout;
-        self.deadlines.insert((deadline, session));
-        let owned = Owned {
-            timeout,
-            heard: now,
-            client,
-            is_closing: false,
-            deadline,
-        };
+        self.deadlines.insert((owned.deadline, session));
         self.owned.insert(session, owned);
         self.all_have_deadlines();
     }
@@ -89,10 +102,10 @@ impl Sessions {
         assert_eq!(owned, deadlines, "a deadline for each session");
     }
 
-    /// Adds the session, if it is not there, without a connection.
-    pub fn own(&mut self, session: i64, timeout: Duration, now: Instant) {
+    /// Adds the session, if it is not there.
+    pub fn own(&mut self, session: i64, owned: Owned) {
         if !self.owned.contains_key(&session) {
-            self.insert(session, timeout, None, now);
+            self.insert(session, owned);
         }
     }
 
@@ -123,21 +136,60 @@ impl Sessions {
         self.owned.is_empty()
     }
 
-    /// The client was heard of.
+    /// The client was heard of. True if the session is being ended.
     #[inline]
-    pub fn touch(&mut self, session: i64, now: Instant) {
-        if let Some(owned) = self.owned.get_mut(&session) {
+    pub fn touch(&mut self, session: i64, now: Instant) -> bool {
+        let Some(owned) = self.owned.get_mut(&session) else {
+            return false;
+        };
+        owned.heard = now;
+        owned.closing.is_some()
+    }
+
+    /// The client has come with a new connection. Nobody else knows the password.
+    pub fn greeted(&mut self, session: i64, password: &[u8], now: Instant) {
+        let is_forgotten = planted!(
+            "keeper_greeting_not_counted",
+            "a client that connects again is not heard before the store has confirmed it"
+        );
+        if let Some(owned) = self.owned.get_mut(&session)
+            && owned.password[..] == *password
+            && !is_forgotten
+        {
             owned.heard = now;
         }
     }
 
-    /// Gives every client its whole time-out again: they could not be heard.
-    pub fn touch_all(&mut self, now: Instant) {
-        self.owned.values_mut().for_each(|owned| owned.heard = now);
+    /// So much time does not count: clients may not have been able to say anything.
+    pub fn give_back(&mut self, time: Duration, now: Instant) {
+        let owned = self.owned.values_mut();
+        owned.for_each(|owned| owned.heard = owned.heard.max((owned.heard + time).min(now)));
     }
 
-    /// Sessions whose clients have not been heard of for their time-outs. They are closing from now on.
-    pub fn expired(&mut self, now: Instant) -> Vec<i64> {
+    /// The session is being ended: what is heard of its client now waits until it is known whether it lives.
+    pub fn is_closing(&self, session: i64) -> bool {
+        self.owned
+            .get(&session)
+            .is_some_and(|owned| owned.closing.is_some())
+    }
+
+    /// Its client has not been heard of since it was decided to end the session.
+    pub fn is_silent(&self, session: i64) -> bool {
+        self.owned
+            .get(&session)
+            .is_none_or(|owned| owned.closing == Some(owned.heard))
+    }
+
+    /// The session goes on.
+    pub fn call_off(&mut self, session: i64) {
+        if let Some(owned) = self.owned.get_mut(&session) {
+            owned.closing = None;
+        }
+    }
+
+    /// Sessions whose clients have not been heard of for their time-outs, if this gateway has shown since then that it
+    /// lives: that was at `proved`. They are closing from now on.
+    pub fn expired(&mut self, now: Instant, proved: Instant) -> Vec<i64> {
         let mut due = Vec::new();
         while let Some((deadline, session)) = self.deadlines.first().copied()
             && deadline <= now
@@ -152,12 +204,13 @@ impl Sessions {
                 .owned
                 .get_mut(&session)
                 .expect("removed with its deadline");
-            owned.deadline = owned.heard + owned.timeout;
+            let over = owned.heard + owned.timeout;
+            owned.deadline = over + GRACE;
             if owned.deadline <= now {
                 // Looked at again if it cannot be ended.
-                owned.deadline = now + owned.timeout;
-                if !owned.is_closing {
-                    owned.is_closing = true;
+                owned.deadline = now + NEXT_LOOK;
+                if proved >= over && owned.closing.is_none() {
+                    owned.closing = Some(owned.heard);
                     expired.push(session);
                 }
             }
@@ -187,29 +240,60 @@ mod tests {
         assert!(ending.is_ending() && ending.owner == 7);
     }
 
+    fn owned(ms: u64, heard: Instant) -> Owned {
+        let password = Bytes::from_static(b"secret");
+        Owned::new(Duration::from_millis(ms), password, None, heard)
+    }
+
     #[test]
     fn a_session_ends_when_its_client_was_not_heard_of_for_the_timeout_and_not_before() {
         real::block_on(async {
             let start = now();
             let at = |ms| start + Duration::from_millis(ms);
+            let late = |ms| at(ms) + GRACE;
             let mut sessions = Sessions::default();
-            sessions.insert(1, Duration::from_millis(100), None, at(0));
-            sessions.insert(2, Duration::from_millis(100), None, at(0));
-            assert!(sessions.expired(at(99)).is_empty());
+            let expired = |sessions: &mut Sessions, ms| sessions.expired(late(ms), late(ms));
+            sessions.insert(1, owned(100, at(0)));
+            sessions.insert(2, owned(100, at(0)));
+            assert!(expired(&mut sessions, 99).is_empty());
             sessions.touch(1, at(90));
-            assert_eq!(sessions.expired(at(100)), [2]);
-            assert!(sessions.expired(at(100)).is_empty(), "it is told once");
-            assert!(sessions.expired(at(189)).is_empty());
-            sessions.touch_all(at(150));
-            assert!(sessions.expired(at(249)).is_empty());
-            assert_eq!(sessions.expired(at(250)), [1]);
-            sessions.insert(3, Duration::ZERO, None, at(250));
-            assert_eq!(sessions.expired(at(250)), [3], "it comes to an end");
-            sessions.remove(1);
-            sessions.remove(2);
-            sessions.remove(3);
-            assert!(sessions.expired(at(10_000)).is_empty());
+            let unproved = sessions.expired(late(110), at(99));
+            assert!(unproved.is_empty(), "the gateway may have been cut off");
+            assert_eq!(expired(&mut sessions, 140), [2]);
+            assert!(expired(&mut sessions, 140).is_empty(), "it is told once");
+            assert!(expired(&mut sessions, 189).is_empty());
+            sessions.give_back(Duration::from_millis(1000), at(150));
+            assert!(expired(&mut sessions, 249).is_empty());
+            assert_eq!(expired(&mut sessions, 250), [1]);
+            sessions.insert(3, owned(0, at(250)));
+            assert_eq!(expired(&mut sessions, 250), [3], "it comes to an end");
+            (1..=3).for_each(|session| drop(sessions.remove(session)));
+            assert!(expired(&mut sessions, 10_000).is_empty());
             assert_eq!(sessions.len(), 0);
+        });
+    }
+
+    #[test]
+    fn the_end_of_a_session_is_called_off_when_its_client_is_heard() {
+        real::block_on(async {
+            let start = now();
+            let at = |ms| start + Duration::from_millis(ms);
+            let mut sessions = Sessions::default();
+            let is_silent = |sessions: &Sessions| sessions.is_silent(1);
+            sessions.insert(1, owned(100, at(0)));
+            assert_eq!(sessions.expired(at(1000), at(1000)), [1]);
+            assert!(is_silent(&sessions) && sessions.is_closing(1));
+            sessions.greeted(1, b"guess", at(1001));
+            assert!(
+                is_silent(&sessions),
+                "anybody can come with a wrong password"
+            );
+            sessions.greeted(1, b"secret", at(1001));
+            assert!(!is_silent(&sessions) && sessions.is_closing(1));
+            sessions.call_off(1);
+            assert!(!sessions.is_closing(1));
+            assert!(sessions.expired(at(1350), at(1350)).is_empty());
+            assert_eq!(sessions.expired(at(1400), at(1400)), [1]);
         });
     }
 }

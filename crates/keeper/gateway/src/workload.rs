@@ -11,6 +11,7 @@
 //! - Odd requests are answered as ZooKeeper answers them.
 //! - Ephemeral nodes are there while their session lives, gone when its end was answered, and gone in time when its
 //!   client has gone.
+//! - No session ends early, also if its client comes back just in time.
 
 mod asking;
 mod exact;
@@ -31,7 +32,7 @@ use bytes::Bytes;
 use plinth_client::Database;
 use plinth_core::Error;
 use plinth_runtime::random::{below, chance};
-use plinth_runtime::{Duration, Either, now, race, sleep, timeout};
+use plinth_runtime::{Duration, Either, Instant, now, race, sleep, sleep_until, timeout};
 use plinth_workload::{Boxed, Complaints, Day, Site, Verdict, Workload};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -41,6 +42,9 @@ const REGISTERS: usize = 3;
 /// Changes of the nodes that change together, in a row.
 const CHANGES_TOGETHER: usize = 8;
 const TIMEOUT_MS: i32 = 4000;
+/// A session that ends so soon after its client was last answered ends early, whatever clocks there are: those of
+/// simulated machines go apart by a few hundredths.
+const ENDS_EARLY: Duration = Duration::from_millis(TIMEOUT_MS as u64 * 9 / 10);
 /// The longest that a client's ephemeral nodes may outlive it when all machines are well again.
 const END_LIMIT: Duration = Duration::from_secs(120);
 
@@ -70,6 +74,8 @@ impl Known {
 struct Me {
     number: u64,
     session: Option<(i64, Bytes, i64)>,
+    /// A request of the session that was sent since then was answered.
+    answered: Option<Instant>,
     /// The newest version of each register that the session has seen.
     seen: [i32; REGISTERS],
     /// Registers with a watch that has not told anything, and the version when it was set.
@@ -114,6 +120,13 @@ impl Keeping {
         match timeout(ANSWER_LIMIT, connecting).await? {
             Ok(client) => Some(client),
             Err(Failure::Refused(_)) => {
+                if let Some(silent) = me.answered.map(Instant::elapsed)
+                    && silent < ENDS_EARLY
+                {
+                    self.complaints.add(format!(
+                        "a session has expired {silent:?} after its client was answered"
+                    ));
+                }
                 // The session has expired, and with it everything that was the session's.
                 *me = Me {
                     number: me.number,
@@ -148,7 +161,11 @@ impl Keeping {
                 break;
             }
             day.think().await;
+            let began = now();
             let done = self.one(me, &client).await;
+            if done.is_some() && !client.is_read_only() {
+                me.answered = Some(began);
+            }
             // The connection may be over after this: what it has told counts.
             self.take_events(me, &client).await;
             me.session = Some(client.session());
@@ -641,6 +658,12 @@ impl Keeping {
             }
             if self.visit(&mut me, day).await.is_none() {
                 day.think().await;
+            }
+            if let Some(answered) = me.answered
+                && chance(0.05)
+            {
+                // It comes back just in time.
+                sleep_until(answered + Duration::from_millis(3600 + below(400))).await;
             }
         }
     }

@@ -10,7 +10,6 @@ use crate::tree::change::Change;
 use crate::tree::execute::{Executed, Operation};
 use crate::tree::quota::Exceeded;
 use crate::wire::{Code, Stat};
-use plinth_runtime::Instant;
 use plinth_runtime::sync::{OneshotReceiver, Watch, oneshot};
 use std::rc::Rc;
 
@@ -34,6 +33,8 @@ pub trait Listener {
     fn before(&self, replica: &Replica, change: &Change, zxid: i64);
     /// True if the gateway has this session.
     fn owns(&self, session: i64) -> bool;
+    /// True if nothing was heard of the session's client since it was decided to end the session.
+    fn is_silent(&self, session: i64) -> bool;
     /// True if clients are connected, who may wait for events.
     fn has_clients(&self) -> bool;
     /// True if hard limits of quotas are hard.
@@ -48,14 +49,14 @@ pub trait Listener {
 pub trait Writes {
     /// Has `operation` executed after all that were submitted before.
     fn submit(&self, operation: Operation, complete: Complete);
+    /// Changes the gateway's own row. False if it may not have.
+    fn beat(&self, row: Vec<u8>) -> Boxed<'_, bool>;
     /// Ends when the replica has everything that was committed before the call.
     fn refreshed(&self) -> OneshotReceiver<()>;
     /// Operations that wait.
     fn queued(&self) -> usize;
     /// Bytes of the clients' requests among them.
     fn queued_bytes(&self) -> &Watch<usize>;
-    /// When a write last began that succeeded: the gateway showed the others that it lives.
-    fn in_touch(&self) -> Instant;
     fn is_lost(&self) -> bool;
     /// Runs until the gateway is lost.
     fn serve(self: Rc<Self>) -> Boxed<'static, ()>;

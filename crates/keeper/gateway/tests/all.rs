@@ -3,6 +3,7 @@
 mod cleared;
 mod damaged;
 mod golden;
+mod lives;
 mod operators;
 mod quotas;
 mod riding;

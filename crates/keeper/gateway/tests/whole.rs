@@ -86,8 +86,6 @@ fn another_gateway_shows_all_of_a_long_multi_or_nothing() {
     let mut knobs = Knobs::default();
     let most = (4 << 20).to_string();
     knobs.set("keeper_frame_bytes_max", &most).expect("a knob");
-    // All of it is one busy loop: nobody is cut off.
-    knobs.set("keeper_isolation_ms", "10000").expect("a knob");
     set_knobs(knobs);
     block_on(async {
         let two = Two::start(20).await;

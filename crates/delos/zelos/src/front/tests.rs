@@ -61,6 +61,9 @@ impl Listener for Nothing {
     fn owns(&self, _: i64) -> bool {
         true
     }
+    fn is_silent(&self, _: i64) -> bool {
+        true
+    }
     fn has_clients(&self) -> bool {
         true
     }

@@ -28,7 +28,6 @@ struct Held {
 impl Pipeline {
     /// Applies the changes of an own batch and completes its operations, one after the other.
     pub(super) async fn apply_own(&self, flight: Flight, stamp: Versionstamp) {
-        self.in_touch.set(self.in_touch.get().max(flight.began));
         self.follows_the_last(&flight, stamp);
         let mut pace = Pace::new();
         let zxids = self.replica.zxids;

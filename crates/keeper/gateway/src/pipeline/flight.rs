@@ -19,7 +19,7 @@ use plinth_core::version::Versionstamp;
 use plinth_core::{Error, Result};
 use plinth_runtime::checks::are_expensive_on;
 use plinth_runtime::{
-    Duration, Instant, Task, join_all, now, planted, probe, sleep, spawn, trace_warn, unix_time_ms,
+    Duration, Task, join_all, now, planted, probe, sleep, spawn, trace_warn, unix_time_ms,
 };
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -59,7 +59,6 @@ pub(super) struct Flight {
     pub executed: Vec<Executed>,
     pub changes: Vec<(u16, Change)>,
     pub number: u64,
-    pub began: Instant,
     mode: Mode,
     /// Whose operations it has. `None` if nothing may begin beside it.
     sessions: Option<BTreeSet<i64>>,
@@ -167,9 +166,28 @@ impl Pipeline {
     /// Reads what the operations need and the plan cannot ask for, at the replica's version. Only the pipeline moves
     /// that on. False if it had to, and what was read before is out of date.
     async fn load_needs(&self, batch: &mut [Queued]) -> Result<bool> {
+        let is_looked_up = |queued: &Queued| {
+            matches!(
+                queued.operation,
+                Operation::TakeSession { .. }
+                    | Operation::CloseSession { .. }
+                    | Operation::RemoveGateway { .. }
+                    | Operation::CountQuota { .. }
+            )
+        };
+        if self.is_behind_own.get() && batch.iter().any(is_looked_up) {
+            // What is read must have what this gateway itself has written last.
+            self.refresh().await;
+        }
         let version = self.replica.version();
-        for queued in &mut *batch {
-            self.look_up(&mut queued.operation).await?;
+        for some in batch.chunks_mut(LOADS_AT_ONCE) {
+            let looking = some
+                .iter_mut()
+                .map(|queued| self.look_up(&mut queued.operation));
+            join_all(looking)
+                .await
+                .into_iter()
+                .collect::<Result<()>>()?;
         }
         let mut needed = BTreeSet::new();
         for queued in batch.iter().filter(|queued| queued.is_look()) {
@@ -222,17 +240,6 @@ impl Pipeline {
     }
 
     async fn look_up(&self, operation: &mut Operation) -> Result<()> {
-        let is_looked_up = matches!(
-            operation,
-            Operation::TakeSession { .. }
-                | Operation::CloseSession { .. }
-                | Operation::RemoveGateway { .. }
-                | Operation::CountQuota { .. }
-        );
-        if is_looked_up && self.is_behind_own.get() {
-            // What is read must have what this gateway itself has written last.
-            self.refresh().await;
-        }
         let replica = &self.replica;
         match operation {
             Operation::TakeSession { session, found, .. } => {
@@ -245,8 +252,10 @@ impl Pipeline {
             } => {
                 let ends_for = match owner {
                     Owner::Gone { gateway, .. } => Some(*gateway),
-                    Owner::Own if self.listener.owns(*session) => Some(self.gateway),
-                    Owner::Own => None,
+                    Owner::Own | Owner::Silent if self.listener.owns(*session) => {
+                        Some(self.gateway)
+                    }
+                    Owner::Own | Owner::Silent => None,
                 };
                 found.row = replica.session_to_end(*session, ends_for).await?;
                 (found.ephemerals, found.is_all) = replica.first_ephemerals(*session).await?;
@@ -375,7 +384,6 @@ impl Pipeline {
             executed,
             changes: plan.changes,
             number,
-            began: now(),
             mode,
             writes,
             result,

@@ -73,6 +73,8 @@ pub enum Operation {
 pub enum Owner {
     /// This gateway.
     Own,
+    /// This gateway, which has heard nothing of the client for the time-out. If it has by now, the session goes on.
+    Silent,
     /// One that seems to be gone: its row was this one for too long.
     Gone { gateway: u64, lease: Vec<u8> },
 }
@@ -634,8 +636,11 @@ fn close_session(
         true => own,
         false => found.row.as_ref().ok_or(Code::SESSION_EXPIRED)?.owner,
     };
+    // One whose end has begun has lost nodes already.
+    let has_begun = found.row.as_ref().is_some_and(SessionRow::is_ending);
+    let is_called_off = *owner == Owner::Silent && !has_begun && !plan.is_silent(session);
     let owner = match owner {
-        Owner::Own => own,
+        Owner::Own | Owner::Silent => own,
         Owner::Gone { gateway, lease } => {
             plan.read(Lock::Beat, *gateway);
             if found.lease.as_ref() != Some(lease) {
@@ -647,9 +652,14 @@ fn close_session(
     if row != owner {
         return Err(Code::SESSION_MOVED);
     }
+    if is_called_off {
+        return Err(Code::BAD_VERSION);
+    }
     // Operations before this one in the transaction may have created some, and deleted others.
     let mut all: std::collections::BTreeSet<Text> = found.ephemerals.iter().cloned().collect();
-    all.extend(plan.touched.iter().map(|(path, _)| path.clone()));
+    let touched = plan.touched.iter();
+    let made = touched.filter(|(_, touched)| touched.new_ephemeral_of() == Some(session));
+    all.extend(made.map(|(path, _)| path.clone()));
     for path in all {
         end_node(plan, &path, session, found);
     }

@@ -13,7 +13,7 @@ use super::rows::{Lock, Rows};
 use super::touched::{Touched, TouchedNodes};
 use crate::paths;
 use crate::wire::{Acl, Code, Text};
-use plinth_runtime::never;
+use plinth_runtime::{never, planted};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -33,6 +33,8 @@ pub trait View {
     fn node(&self, path: &str) -> Known;
     /// True if the gateway has this session.
     fn owns(&self, session: i64) -> bool;
+    /// True if nothing was heard of the session's client since it was decided to end the session.
+    fn is_silent(&self, session: i64) -> bool;
     fn quotas(&self) -> Rc<Quotas>;
     /// True if hard limits are hard.
     fn enforces_quotas(&self) -> bool;
@@ -135,6 +137,15 @@ impl<'v> Plan<'v> {
 
     pub fn owns(&self, session: i64) -> bool {
         self.sessions.contains_key(&session) || self.view.owns(session)
+    }
+
+    /// True if a session of this gateway that is over may be ended.
+    pub fn is_silent(&self, session: i64) -> bool {
+        let is_forgotten = planted!(
+            "keeper_close_not_called_off",
+            "a session ends although its client was heard before the end was written"
+        );
+        is_forgotten || self.view.is_silent(session)
     }
 
     /// The node as the operations so far have left it. The plan relies on its existence and its access list.

@@ -81,6 +81,9 @@ impl View for Seen<'_> {
         session == self.2
     }
 
+    fn is_silent(&self, _: i64) -> bool {
+        true
+    }
     fn quotas(&self) -> Rc<Quotas> {
         Rc::default()
     }

@@ -25,6 +25,9 @@ impl View for State {
     fn owns(&self, session: i64) -> bool {
         session == SESSION
     }
+    fn is_silent(&self, _: i64) -> bool {
+        true
+    }
     fn quotas(&self) -> Rc<Quotas> {
         self.1.clone()
     }
