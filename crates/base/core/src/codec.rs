@@ -271,19 +271,6 @@ impl Codec for Uid {
     }
 }
 
-impl Codec for Tag {
-    const LEAST: usize = 4;
-    fn put(&self, out: &mut Output) {
-        self.0.put(out);
-    }
-    fn take(input: &mut Bytes) -> Option<Self> {
-        u32::take(input).map(Tag)
-    }
-    fn draw(source: &mut dyn Source) -> Self {
-        Tag(u32::draw(source))
-    }
-}
-
 /// Declares a struct whose encoding is its fields in order.
 #[macro_export]
 macro_rules! record {
@@ -296,9 +283,23 @@ macro_rules! record {
     )*};
 }
 
-/// Implements [`Codec`] for an existing struct: its fields in the given order.
+/// Implements [`Codec`] for an existing struct: its fields in the given order, or the value that it wraps.
 #[macro_export]
 macro_rules! codec_for {
+    ($name:ident($type:ty)) => {
+        impl $crate::codec::Codec for $name {
+            const LEAST: usize = <$type as $crate::codec::Codec>::LEAST;
+            fn put(&self, out: &mut $crate::output::Output) {
+                $crate::codec::Codec::put(&self.0, out);
+            }
+            fn take(input: &mut ::bytes::Bytes) -> Option<Self> {
+                <$type as $crate::codec::Codec>::take(input).map($name)
+            }
+            fn draw(source: &mut dyn $crate::codec::Source) -> Self {
+                $name(<$type as $crate::codec::Codec>::draw(source))
+            }
+        }
+    };
     ($name:ident { $($field:ident: $type:ty,)* }) => {
         impl $crate::codec::Codec for $name {
             const LEAST: usize = 0 $(+ <$type as $crate::codec::Codec>::LEAST)*;
@@ -319,6 +320,67 @@ macro_rules! codec_for {
     };
 }
 
+/// Declares an enum whose encoding is one byte, the number of the variant, and the variant's fields in order. What a
+/// variant holds without a name has one here, as in `Time(message: Message) = 0`.
+#[macro_export]
+macro_rules! variants {
+    ($($(#[$meta:meta])* pub enum $name:ident { $(
+        $(#[$variant_meta:meta])*
+        $variant:ident
+        $(($inner:ident: $inner_type:ty))?
+        $({ $($(#[$field_meta:meta])* $field:ident: $type:ty),* $(,)? })?
+        = $number:literal,
+    )* })*) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum $name { $(
+            $(#[$variant_meta])*
+            $variant $(($inner_type))? $({ $($(#[$field_meta])* $field: $type,)* })?,
+        )* }
+
+        impl $crate::codec::Codec for $name {
+            const LEAST: usize = {
+                let mut least = usize::MAX;
+                $(
+                    let bytes = 1
+                        $(+ <$inner_type as $crate::codec::Codec>::LEAST)?
+                        $($(+ <$type as $crate::codec::Codec>::LEAST)*)?;
+                    if bytes < least {
+                        least = bytes;
+                    }
+                )*
+                least
+            };
+            fn put(&self, out: &mut $crate::output::Output) {
+                match self {$(
+                    $name::$variant $(($inner))? $({ $($field,)* })? => {
+                        <u8 as $crate::codec::Codec>::put(&$number, out);
+                        $($crate::codec::Codec::put($inner, out);)?
+                        $($($crate::codec::Codec::put($field, out);)*)?
+                    }
+                )*}
+            }
+            fn take(input: &mut ::bytes::Bytes) -> Option<Self> {
+                Some(match <u8 as $crate::codec::Codec>::take(input)? {
+                    $($number => $name::$variant
+                        $((<$inner_type as $crate::codec::Codec>::take(input)?))?
+                        $({ $($field: <$type as $crate::codec::Codec>::take(input)?,)* })?,)*
+                    _ => return None,
+                })
+            }
+            fn draw(source: &mut dyn $crate::codec::Source) -> Self {
+                let draws: &[fn(&mut dyn $crate::codec::Source) -> Self] = &[$(
+                    |_source| $name::$variant
+                        $((<$inner_type as $crate::codec::Codec>::draw(_source)))?
+                        $({ $($field: <$type as $crate::codec::Codec>::draw(_source),)* })?,
+                )*];
+                draws[source.below(draws.len() as u64) as usize](source)
+            }
+        }
+    )*};
+}
+
+codec_for!(Tag(u32));
 codec_for!(KeyRange {
     begin: Bytes,
     end: Bytes,
@@ -339,6 +401,31 @@ mod tests {
             pub address: SocketAddr,
             pub list: Vec<(Uid, Option<Bytes>)>,
         }
+    }
+
+    variants! {
+        pub enum Choice {
+            Nothing = 0,
+            One(sample: Sample) = 1,
+            Two { left: u16, right: Option<u64> } = 7,
+        }
+    }
+
+    #[test]
+    fn a_variant_is_its_number_and_its_fields_and_another_number_is_refused() {
+        let two = Choice::Two {
+            left: 0x0102,
+            right: Some(3),
+        };
+        let bytes = two.to_bytes();
+        assert_eq!(bytes[..], [7, 2, 1, 1, 3, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(Choice::from_bytes(bytes.clone()), Some(two));
+        for cut in 0..bytes.len() {
+            assert_eq!(Choice::from_bytes(bytes.slice(..cut)), None);
+        }
+        assert_eq!(Choice::Nothing.to_bytes()[..], [0]);
+        assert_eq!(Choice::from_bytes(Bytes::from_static(&[2])), None);
+        assert_eq!(Choice::LEAST, 1);
     }
 
     #[test]

@@ -1,12 +1,16 @@
 //! The configuration of a database, chosen by an operator.
 
-/// Which engine keeps a storage server's data on disk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
-pub enum EngineKind {
-    /// B-tree on disk.
-    Ssd,
-    /// Ordered map in memory, with its log and snapshots on disk.
-    Memory,
+use crate::{record, variants};
+
+variants! {
+    /// Which engine keeps a storage server's data on disk.
+    #[derive(Copy, Eq, Hash, PartialOrd, Ord)]
+    pub enum EngineKind {
+        /// B-tree on disk.
+        Ssd = 0,
+        /// Ordered map in memory, with its log and snapshots on disk.
+        Memory = 1,
+    }
 }
 
 impl EngineKind {
@@ -25,11 +29,13 @@ impl EngineKind {
     }
 }
 
-/// A unit that fails as a whole: no two copies share one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
-pub enum FaultDomain {
-    Zone,
-    DataHall,
+variants! {
+    /// A unit that fails as a whole: no two copies share one.
+    #[derive(Copy, Eq, Hash, PartialOrd, Ord)]
+    pub enum FaultDomain {
+        Zone = 0,
+        DataHall = 1,
+    }
 }
 
 impl FaultDomain {
@@ -50,18 +56,20 @@ const MODES: [(&str, u32, FaultDomain); 4] = [
     ("three_data_hall", 3, FaultDomain::DataHall),
 ];
 
-/// Chosen at creation with `configure new`; kept in the system keyspace and in the coordinated state.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DatabaseConfig {
-    /// Copies of every shard and of every log record: 1 `single`, 2 `double`, 3 `triple` and `three_data_hall`.
-    pub replication: u32,
-    pub domain: FaultDomain,
-    pub engine: EngineKind,
-    /// Wanted numbers of roles. Fewer are recruited if there are fewer processes.
-    pub commit_proxies: u32,
-    pub grv_proxies: u32,
-    pub resolvers: u32,
-    pub logs: u32,
+record! {
+    /// Chosen at creation with `configure new`; kept in the system keyspace and in the coordinated state.
+    #[derive(Copy, Eq)]
+    pub struct DatabaseConfig {
+        /// Copies of every shard and of every log record: 1 `single`, 2 `double`, 3 `triple` and `three_data_hall`.
+        pub replication: u32,
+        pub domain: FaultDomain,
+        pub engine: EngineKind,
+        /// Wanted numbers of roles. Fewer are recruited if there are fewer processes.
+        pub commit_proxies: u32,
+        pub grv_proxies: u32,
+        pub resolvers: u32,
+        pub logs: u32,
+    }
 }
 
 impl Default for DatabaseConfig {

@@ -12,38 +12,23 @@
 use crate::codec::Codec;
 use crate::key::KeyRange;
 use crate::mutation::{Mutation, MutationKind, MutationRef};
-use crate::output::Output;
-use crate::record;
-use bytes::{BufMut, Bytes};
+use crate::{record, variants};
+use bytes::Bytes;
 
 const SHARD: &[u8] = b"\xff\xff/shard/";
 
-/// What a server must do with a range.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum Order {
-    /// The server holds the range from now on; the range is empty.
-    Hold = 0,
-    /// The server copies the range from its holders. From now on the range's mutations come in this stream.
-    Fetch = 1,
-    /// The server keeps the range that it has fetched; the former holders leave it.
-    Keep = 2,
-    /// The range belongs to other servers: the server drops it.
-    Leave = 3,
-}
-
-impl Codec for Order {
-    fn put(&self, out: &mut Output) {
-        out.buffer().put_u8(*self as u8);
-    }
-    fn take(input: &mut Bytes) -> Option<Self> {
-        Some(match u8::take(input)? {
-            0 => Order::Hold,
-            1 => Order::Fetch,
-            2 => Order::Keep,
-            3 => Order::Leave,
-            _ => return None,
-        })
+variants! {
+    /// What a server must do with a range.
+    #[derive(Copy, Eq)]
+    pub enum Order {
+        /// The server holds the range from now on; the range is empty.
+        Hold = 0,
+        /// The server copies the range from its holders. From now on the range's mutations come in this stream.
+        Fetch = 1,
+        /// The server keeps the range that it has fetched; the former holders leave it.
+        Keep = 2,
+        /// The range belongs to other servers: the server drops it.
+        Leave = 3,
     }
 }
 

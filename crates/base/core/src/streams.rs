@@ -20,12 +20,10 @@
 //! A row is full at about [`ROW_BYTES`]. A transaction with more changes continues in the next row, as the next
 //! *piece*. `docs/decisions/0011-streams-are-rows.md` says why streams are rows.
 
-use crate::codec::Codec;
 use crate::key::{KeyRange, SYSTEM_BEGIN, prefix_end};
 use crate::mutation::{MutationBatch, MutationKind, MutationRef};
-use crate::output::Output;
-use crate::record;
 use crate::version::Version;
+use crate::{record, variants};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 pub const STREAMS: &[u8] = b"\xff/streams/";
@@ -48,13 +46,14 @@ const ROW_BYTES: usize = 32 << 10;
 const ROW_FORMAT: u8 = 1;
 const ENTRY_HEAD_BYTES: usize = 6;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum StreamKind {
-    /// Transactions append entries.
-    Append = 0,
-    /// The mutations in some ranges, in commit order.
-    Changes = 1,
+variants! {
+    #[derive(Copy, Eq)]
+    pub enum StreamKind {
+        /// Transactions append entries.
+        Append = 0,
+        /// The mutations in some ranges, in commit order.
+        Changes = 1,
+    }
 }
 
 impl StreamKind {
@@ -62,19 +61,6 @@ impl StreamKind {
         match self {
             StreamKind::Append => "append",
             StreamKind::Changes => "changes",
-        }
-    }
-}
-
-impl Codec for StreamKind {
-    fn put(&self, out: &mut Output) {
-        (*self as u8).put(out);
-    }
-    fn take(input: &mut Bytes) -> Option<Self> {
-        match u8::take(input)? {
-            0 => Some(StreamKind::Append),
-            1 => Some(StreamKind::Changes),
-            _ => None,
         }
     }
 }

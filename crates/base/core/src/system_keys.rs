@@ -27,13 +27,12 @@
 //! The proxies keep no copy of the last four.
 
 use crate::codec::Codec;
-use crate::config::{DatabaseConfig, EngineKind, FaultDomain};
+use crate::config::EngineKind;
 use crate::id::{Tag, Uid};
 use crate::key::{SYSTEM_BEGIN, prefix_end};
-use crate::output::Output;
+use crate::record;
 use crate::version::Version;
-use crate::{codec_for, record};
-use bytes::{BufMut, Bytes};
+use bytes::Bytes;
 use std::net::SocketAddr;
 
 pub const CONFIG: &[u8] = b"\xff/conf";
@@ -76,42 +75,6 @@ record! {
         pub destination: Vec<Uid>,
     }
 }
-
-impl Codec for EngineKind {
-    fn put(&self, out: &mut Output) {
-        out.buffer().put_u8(*self as u8);
-    }
-    fn take(input: &mut Bytes) -> Option<Self> {
-        match u8::take(input)? {
-            0 => Some(EngineKind::Ssd),
-            1 => Some(EngineKind::Memory),
-            _ => None,
-        }
-    }
-}
-
-impl Codec for FaultDomain {
-    fn put(&self, out: &mut Output) {
-        out.buffer().put_u8(*self as u8);
-    }
-    fn take(input: &mut Bytes) -> Option<Self> {
-        match u8::take(input)? {
-            0 => Some(FaultDomain::Zone),
-            1 => Some(FaultDomain::DataHall),
-            _ => None,
-        }
-    }
-}
-
-codec_for!(DatabaseConfig {
-    replication: u32,
-    domain: FaultDomain,
-    engine: EngineKind,
-    commit_proxies: u32,
-    grv_proxies: u32,
-    resolvers: u32,
-    logs: u32,
-});
 
 /// Rows of [`IDEMPOTENCY`] are kept for this many versions after the transaction's read version: a day, unless a
 /// recovery lets versions jump.

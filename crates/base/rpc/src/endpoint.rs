@@ -1,7 +1,7 @@
 //! Addresses of roles and of their requests.
 
 use crate::Request;
-use plinth_core::{Uid, codec_for};
+use plinth_core::{Uid, record};
 use std::net::SocketAddr;
 
 /// Address and token of one kind of request at one role.
@@ -11,18 +11,15 @@ pub struct Endpoint {
     pub token: u64,
 }
 
-/// A role as the rest of the cluster refers to it: the address of its worker, and its id. Every request type has its
-/// own endpoint there, derived from both.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
-pub struct Interface {
-    pub address: SocketAddr,
-    pub id: Uid,
+record! {
+    /// A role as the rest of the cluster refers to it: the address of its worker, and its id. Every request type has
+    /// its own endpoint there, derived from both.
+    #[derive(Copy, Eq, PartialOrd, Ord, Hash)]
+    pub struct Interface {
+        pub address: SocketAddr,
+        pub id: Uid,
+    }
 }
-
-codec_for!(Interface {
-    address: SocketAddr,
-    id: Uid,
-});
 
 impl Interface {
     pub fn new(address: SocketAddr, id: Uid) -> Self {

@@ -14,7 +14,7 @@ use crate::store::Store;
 use crate::tally::Tally;
 use crate::view::View;
 use crate::wanted::Wanted;
-use crate::wire::{Lock, Message, Number};
+use crate::wire::{Lock, Locked, Message, Number};
 use plinth_farm_fabric::Machine;
 use plinth_farm_memory::{Abort, Pointer};
 use plinth_farm_time::{Bounds, Clock, Interval, Pending, Server, Untimed, Verdict};
@@ -262,6 +262,7 @@ impl Core {
         match coordinator == self.own {
             true => self.lock_answered(number, self.own, reply),
             false => {
+                let reply = Locked(reply);
                 let reply = Message::LockReply { number, reply };
                 self.post.push(coordinator, reply, None);
             }

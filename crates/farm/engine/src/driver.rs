@@ -120,7 +120,7 @@ impl Core {
     fn dispatch(&self, from: Machine, message: Message) {
         match message {
             Message::Lock(lock) => self.lock(from, lock),
-            Message::LockReply { number, reply } => self.lock_answered(number, from, reply),
+            Message::LockReply { number, reply } => self.lock_answered(number, from, reply.0),
             Message::Unlock { number } => self.unlock(from, number),
             Message::CommitBackup {
                 number,

@@ -1,5 +1,7 @@
 //! Names of machines and places, limits, and what can go wrong.
 
+use plinth_core::{codec_for, variants};
+
 /// Most machines that a memory has rings for.
 pub const MACHINES_MAX: usize = 1024;
 /// Most regions of a memory.
@@ -13,6 +15,8 @@ pub(crate) const WORD_BYTES: usize = 8;
 /// A machine's number, below the number of machines of the cluster's memories.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Machine(pub u16);
+
+codec_for!(Machine(u16));
 
 /// A word of a region of a machine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -30,25 +34,27 @@ pub struct Asker {
     pub configuration: u64,
 }
 
-/// Why an operation was not acknowledged. It has had no effect, except after [`Error::Unreachable`], when nobody
-/// knows: it has had all of it, a part (of a write), or none, and will have no more once the receiver has closed the
-/// configuration.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Error {
-    /// The machine does not answer, or was not opened.
-    Unreachable,
-    /// One side has closed the configuration or the connection, or does not have the other as a member.
-    Closed,
-    /// No such region, or the range is not in it.
-    OutOfBounds,
-    /// Not whole words.
-    Unaligned,
-    /// Longer than an operation, or a message for this ring, may be.
-    TooLarge,
-    /// The receiver has not released enough messages yet, or too many operations are under way.
-    Full,
-    /// The other's ring contradicts itself.
-    Damaged,
+variants! {
+    /// Why an operation was not acknowledged. It has had no effect, except after [`Error::Unreachable`], when nobody
+    /// knows: it has had all of it, a part (of a write), or none, and will have no more once the receiver has closed
+    /// the configuration.
+    #[derive(Copy, Eq)]
+    pub enum Error {
+        /// The machine does not answer, or was not opened.
+        Unreachable = 0,
+        /// One side has closed the configuration or the connection, or does not have the other as a member.
+        Closed = 1,
+        /// No such region, or the range is not in it.
+        OutOfBounds = 2,
+        /// Not whole words.
+        Unaligned = 3,
+        /// Longer than an operation, or a message for this ring, may be.
+        TooLarge = 4,
+        /// The receiver has not released enough messages yet, or too many operations are under way.
+        Full = 5,
+        /// The other's ring contradicts itself.
+        Damaged = 6,
+    }
 }
 
 impl std::fmt::Display for Error {

@@ -7,6 +7,7 @@ use crate::address::{Error, MESSAGE_BYTES_MAX, OPERATION_BYTES_MAX};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::codec::{Codec, Source};
 use plinth_core::output::Output;
+use plinth_core::{record, variants};
 use plinth_identity::greeting::HELLO_BYTES_MAX;
 use plinth_rpc::frame::{Check, FrameError};
 
@@ -47,42 +48,46 @@ pub struct Greeting {
     pub to: u16,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Request {
-    pub configuration: u64,
-    pub body: Body,
+record! {
+    #[derive(Eq)]
+    pub struct Request {
+        pub configuration: u64,
+        pub body: Body,
+    }
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Body {
-    Read {
-        region: u16,
-        offset: u64,
-        bytes: u32,
-    },
-    Write {
-        region: u16,
-        offset: u64,
-        from: Bytes,
-    },
-    Swap {
-        region: u16,
-        offset: u64,
-        expected: u64,
-        new: u64,
-    },
-    Send {
-        message: Bytes,
-    },
-}
+variants! {
+    #[derive(Eq)]
+    pub enum Body {
+        Read {
+            region: u16,
+            offset: u64,
+            bytes: u32,
+        } = 0,
+        Write {
+            region: u16,
+            offset: u64,
+            from: Bytes,
+        } = 1,
+        Swap {
+            region: u16,
+            offset: u64,
+            expected: u64,
+            new: u64,
+        } = 2,
+        Send {
+            message: Bytes,
+        } = 3,
+    }
 
-/// In the order of the requests.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Answer {
-    Done,
-    Read(Bytes),
-    Was(u64),
-    Failed(Error),
+    /// In the order of the requests.
+    #[derive(Eq)]
+    pub enum Answer {
+        Done = 0,
+        Read(bytes: Bytes) = 1,
+        Was(word: u64) = 2,
+        Failed(error: Error) = 3,
+    }
 }
 
 impl Codec for Greeting {
@@ -139,142 +144,6 @@ impl Codec for Said {
 
     fn draw(source: &mut dyn Source) -> Said {
         Said(source.bytes())
-    }
-}
-
-impl Codec for Request {
-    fn put(&self, out: &mut Output) {
-        self.configuration.put(out);
-        match &self.body {
-            Body::Read {
-                region,
-                offset,
-                bytes,
-            } => (0u8, ((*region, *offset), *bytes)).put(out),
-            Body::Write {
-                region,
-                offset,
-                from,
-            } => {
-                (1u8, (*region, *offset)).put(out);
-                from.put(out);
-            }
-            Body::Swap {
-                region,
-                offset,
-                expected,
-                new,
-            } => (2u8, ((*region, *offset), (*expected, *new))).put(out),
-            Body::Send { message } => {
-                3u8.put(out);
-                message.put(out);
-            }
-        }
-    }
-
-    fn take(input: &mut Bytes) -> Option<Request> {
-        let configuration = u64::take(input)?;
-        let body = match u8::take(input)? {
-            0 => Body::Read {
-                region: u16::take(input)?,
-                offset: u64::take(input)?,
-                bytes: u32::take(input)?,
-            },
-            1 => Body::Write {
-                region: u16::take(input)?,
-                offset: u64::take(input)?,
-                from: Codec::take(input)?,
-            },
-            2 => Body::Swap {
-                region: u16::take(input)?,
-                offset: u64::take(input)?,
-                expected: u64::take(input)?,
-                new: u64::take(input)?,
-            },
-            3 => Body::Send {
-                message: Codec::take(input)?,
-            },
-            _ => return None,
-        };
-        Some(Request {
-            configuration,
-            body,
-        })
-    }
-
-    fn draw(source: &mut dyn Source) -> Request {
-        let (region, offset) = (Codec::draw(source), Codec::draw(source));
-        let body = match source.below(4) {
-            0 => Body::Read {
-                region,
-                offset,
-                bytes: Codec::draw(source),
-            },
-            1 => Body::Write {
-                region,
-                offset,
-                from: source.bytes(),
-            },
-            2 => Body::Swap {
-                region,
-                offset,
-                expected: Codec::draw(source),
-                new: Codec::draw(source),
-            },
-            _ => Body::Send {
-                message: source.bytes(),
-            },
-        };
-        Request {
-            configuration: Codec::draw(source),
-            body,
-        }
-    }
-}
-
-const ERRORS: [Error; 7] = [
-    Error::Unreachable,
-    Error::Closed,
-    Error::OutOfBounds,
-    Error::Unaligned,
-    Error::TooLarge,
-    Error::Full,
-    Error::Damaged,
-];
-
-impl Codec for Answer {
-    fn put(&self, out: &mut Output) {
-        match self {
-            Answer::Done => 0u8.put(out),
-            Answer::Read(bytes) => {
-                1u8.put(out);
-                bytes.put(out);
-            }
-            Answer::Was(word) => (2u8, *word).put(out),
-            Answer::Failed(error) => {
-                let number = ERRORS.iter().position(|e| e == error).unwrap_or_default();
-                (3u8, number as u8).put(out);
-            }
-        }
-    }
-
-    fn take(input: &mut Bytes) -> Option<Answer> {
-        Some(match u8::take(input)? {
-            0 => Answer::Done,
-            1 => Answer::Read(Codec::take(input)?),
-            2 => Answer::Was(u64::take(input)?),
-            3 => Answer::Failed(*ERRORS.get(usize::from(u8::take(input)?))?),
-            _ => return None,
-        })
-    }
-
-    fn draw(source: &mut dyn Source) -> Answer {
-        match source.below(4) {
-            0 => Answer::Done,
-            1 => Answer::Read(source.bytes()),
-            2 => Answer::Was(Codec::draw(source)),
-            _ => Answer::Failed(ERRORS[source.below(ERRORS.len() as u64) as usize]),
-        }
     }
 }
 

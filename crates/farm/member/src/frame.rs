@@ -5,95 +5,38 @@
 
 use crate::record::Record;
 use bytes::{Buf, Bytes};
-use plinth_core::codec::{Codec, Source};
-use plinth_core::codec_for;
+use plinth_core::codec::Codec;
 use plinth_core::output::Output;
+use plinth_core::{record, variants};
 use plinth_farm_time::{MemberId, Message};
 
 /// The first byte of each message.
 pub const TAG: u8 = 2;
 
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Frame {
-    pub from: MemberId,
-    pub to: MemberId,
-    pub what: What,
+record! {
+    #[derive(Eq)]
+    pub struct Frame {
+        pub from: MemberId,
+        pub to: MemberId,
+        pub what: What,
+    }
 }
 
-codec_for!(Frame {
-    from: MemberId,
-    to: MemberId,
-    what: What,
-});
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum What {
-    Time(Message),
-    /// The sender's replicas of these regions are whole, in the configuration with this number. To the master.
-    Whole {
-        number: u64,
-        regions: Vec<u16>,
-    },
-    /// The register has a record with this revision.
-    News(u64),
-    /// The sender's engine cannot go on in the configuration with this number. To the master.
-    Anew(u64),
-    /// The register has taken this record.
-    Taken(Record),
-}
-
-impl Codec for What {
-    fn put(&self, out: &mut Output) {
-        match self {
-            What::Time(message) => {
-                0u8.put(out);
-                message.put(out);
-            }
-            What::Whole { number, regions } => {
-                1u8.put(out);
-                number.put(out);
-                regions.put(out);
-            }
-            What::News(revision) => {
-                2u8.put(out);
-                revision.put(out);
-            }
-            What::Anew(number) => {
-                3u8.put(out);
-                number.put(out);
-            }
-            What::Taken(record) => {
-                4u8.put(out);
-                record.put(out);
-            }
-        }
-    }
-
-    fn take(input: &mut Bytes) -> Option<What> {
-        Some(match u8::take(input)? {
-            0 => What::Time(Codec::take(input)?),
-            1 => What::Whole {
-                number: Codec::take(input)?,
-                regions: Codec::take(input)?,
-            },
-            2 => What::News(Codec::take(input)?),
-            3 => What::Anew(Codec::take(input)?),
-            4 => What::Taken(Codec::take(input)?),
-            _ => return None,
-        })
-    }
-
-    fn draw(source: &mut dyn Source) -> What {
-        match source.below(5) {
-            0 => What::Time(Codec::draw(source)),
-            1 => What::News(Codec::draw(source)),
-            2 => What::Anew(Codec::draw(source)),
-            3 => What::Taken(Codec::draw(source)),
-            _ => What::Whole {
-                number: Codec::draw(source),
-                regions: Codec::draw(source),
-            },
-        }
+variants! {
+    #[derive(Eq)]
+    pub enum What {
+        Time(message: Message) = 0,
+        /// The sender's replicas of these regions are whole, in the configuration with this number. To the master.
+        Whole {
+            number: u64,
+            regions: Vec<u16>,
+        } = 1,
+        /// The register has a record with this revision.
+        News(revision: u64) = 2,
+        /// The sender's engine cannot go on in the configuration with this number. To the master.
+        Anew(number: u64) = 3,
+        /// The register has taken this record.
+        Taken(record: Record) = 4,
     }
 }
 

@@ -3,8 +3,8 @@
 //! Each change is a compare-and-swap on the revision, so a change of the configuration and one of the regions cannot
 //! pass each other. Whoever reads it believes nothing that is not [sane](Record::is_sane).
 
-use plinth_core::codec_for;
 use plinth_core::id::Uid;
+use plinth_core::record;
 use plinth_farm_fabric::MACHINES_MAX;
 use plinth_farm_time::{self as time, Configuration, MemberId, Restored};
 use std::net::SocketAddr;
@@ -20,52 +20,36 @@ pub(crate) const TIMESTAMP_END: u64 = 1 << 62;
 /// A lease is shorter than this, so that sums of times stay far from the end of the numbers.
 const LEASE_NS_MAX: u64 = 3_600_000_000_000;
 
-/// Chosen when the cluster is made, and never changed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Cluster {
-    pub id: Uid,
-    /// The first configuration is made when so many machines wait.
-    pub first_machines: u16,
-    pub regions: u16,
-    /// Replicas of a region, the primary among them.
-    pub replication: u8,
-    /// Of a slot, and of the region in it.
-    pub region_bytes: u64,
-    pub slab_bytes: u64,
-    /// Numbers of machines are below. A memory has so many rings.
-    pub machines: u16,
-    pub lease_ns: u64,
-    pub sync_ns: u64,
-    pub resend_ns: u64,
-    /// The bounds of clocks: [`time::Bounds`].
-    pub drift_ppm: u32,
-    pub reading_ns: u64,
-    /// Where time begins: [`time::Settings::origin`].
-    pub origin: u64,
-    /// Machines keep what they have on disks of their own. When no whole replica of a region is left in memory, the
-    /// cluster waits, and is [restored](Restored) from them.
-    pub is_durable: bool,
-    /// Replicas of which a machine is not the primary are on its disk only. Then the cluster is durable.
-    pub has_backups_on_disk: bool,
+record! {
+    /// Chosen when the cluster is made, and never changed.
+    #[derive(Eq)]
+    pub struct Cluster {
+        pub id: Uid,
+        /// The first configuration is made when so many machines wait.
+        pub first_machines: u16,
+        pub regions: u16,
+        /// Replicas of a region, the primary among them.
+        pub replication: u8,
+        /// Of a slot, and of the region in it.
+        pub region_bytes: u64,
+        pub slab_bytes: u64,
+        /// Numbers of machines are below. A memory has so many rings.
+        pub machines: u16,
+        pub lease_ns: u64,
+        pub sync_ns: u64,
+        pub resend_ns: u64,
+        /// The bounds of clocks: [`time::Bounds`].
+        pub drift_ppm: u32,
+        pub reading_ns: u64,
+        /// Where time begins: [`time::Settings::origin`].
+        pub origin: u64,
+        /// Machines keep what they have on disks of their own. When no whole replica of a region is left in memory, the
+        /// cluster waits, and is [restored](Restored) from them.
+        pub is_durable: bool,
+        /// Replicas of which a machine is not the primary are on its disk only. Then the cluster is durable.
+        pub has_backups_on_disk: bool,
+    }
 }
-
-codec_for!(Cluster {
-    id: Uid,
-    first_machines: u16,
-    regions: u16,
-    replication: u8,
-    region_bytes: u64,
-    slab_bytes: u64,
-    machines: u16,
-    lease_ns: u64,
-    sync_ns: u64,
-    resend_ns: u64,
-    drift_ppm: u32,
-    reading_ns: u64,
-    origin: u64,
-    is_durable: bool,
-    has_backups_on_disk: bool,
-});
 
 impl Cluster {
     /// A small cluster with leases that two busy cores do not break.
@@ -122,23 +106,19 @@ impl Cluster {
     }
 }
 
-/// Where a machine is.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
-    /// Machines with the same number share the directory in which their memories lie, so they are on one host. The
-    /// directory has the number ([`Life`](crate::Life)).
-    pub host: u128,
-    /// Where other hosts reach its memory.
-    pub socket: Option<SocketAddr>,
-    /// Machines of one zone may fail together. Empty: those of one host do.
-    pub zone: String,
+record! {
+    /// Where a machine is.
+    #[derive(Eq)]
+    pub struct Place {
+        /// Machines with the same number share the directory in which their memories lie, so they are on one host. The
+        /// directory has the number ([`Life`](crate::Life)).
+        pub host: u128,
+        /// Where other hosts reach its memory.
+        pub socket: Option<SocketAddr>,
+        /// Machines of one zone may fail together. Empty: those of one host do.
+        pub zone: String,
+    }
 }
-
-codec_for!(Place {
-    host: u128,
-    socket: Option<SocketAddr>,
-    zone: String,
-});
 
 impl Place {
     pub fn is_same_zone(&self, other: &Place) -> bool {
@@ -149,41 +129,30 @@ impl Place {
     }
 }
 
-/// The data directory of a machine. One process holds it at a time, by a lock of the operating system. So a life that
-/// had it is over for sure when another one has it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Disk {
-    /// Drawn at random when the directory is made.
-    pub id: Uid,
-    /// The greatest timestamp of a write on it when its process began; 0 if there is none.
-    pub newest: u64,
+record! {
+    /// The data directory of a machine. One process holds it at a time, by a lock of the operating system. So a life
+    /// that had it is over for sure when another one has it.
+    #[derive(Copy, Eq)]
+    pub struct Disk {
+        /// Drawn at random when the directory is made.
+        pub id: Uid,
+        /// The greatest timestamp of a write on it when its process began; 0 if there is none.
+        pub newest: u64,
+    }
+
+    /// A machine with its process: a member, or one that waits.
+    #[derive(Eq)]
+    pub struct Seat {
+        pub machine: u16,
+        /// One life of its process.
+        pub id: MemberId,
+        pub place: Place,
+        /// How many regions its memory has room for.
+        pub slots: u16,
+        /// In a durable cluster, each seat with slots has one, and no other.
+        pub disk: Option<Disk>,
+    }
 }
-
-codec_for!(Disk {
-    id: plinth_core::Uid,
-    newest: u64,
-});
-
-/// A machine with its process: a member, or one that waits.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Seat {
-    pub machine: u16,
-    /// One life of its process.
-    pub id: MemberId,
-    pub place: Place,
-    /// How many regions its memory has room for.
-    pub slots: u16,
-    /// In a durable cluster, each seat with slots has one, and no other.
-    pub disk: Option<Disk>,
-}
-
-codec_for!(Seat {
-    machine: u16,
-    id: MemberId,
-    place: Place,
-    slots: u16,
-    disk: Option<Disk>,
-});
 
 impl Seat {
     /// Both have the same data directory: at most one of the two lives goes on.
@@ -199,20 +168,16 @@ impl Seat {
     }
 }
 
-/// A copy of a region in a slot of a machine.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Replica {
-    pub machine: u16,
-    pub slot: u16,
-    /// It has all that the region has. Until then it takes part in commits, and copies the rest.
-    pub is_whole: bool,
+record! {
+    /// A copy of a region in a slot of a machine.
+    #[derive(Copy, Eq, PartialOrd, Ord)]
+    pub struct Replica {
+        pub machine: u16,
+        pub slot: u16,
+        /// It has all that the region has. Until then it takes part in commits, and copies the rest.
+        pub is_whole: bool,
+    }
 }
-
-codec_for!(Replica {
-    machine: u16,
-    slot: u16,
-    is_whole: bool,
-});
 
 /// The first whole replica.
 pub fn primary(region: &[Replica]) -> Option<Replica> {
@@ -224,34 +189,26 @@ pub fn is_lost(region: &[Replica]) -> bool {
     primary(region).is_none()
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Record {
-    pub cluster: Cluster,
-    /// 1 for the first, and one more with each change.
-    pub revision: u64,
-    /// `None` until enough machines wait.
-    pub configuration: Option<Configuration>,
-    /// The members, in the order of their machines.
-    pub machines: Vec<Seat>,
-    /// Those that want to be members, in the order of their machines. One may have the machine of a member that is
-    /// dead.
-    pub waiting: Vec<Seat>,
-    /// Of each region, its replicas. The first whole one is the primary.
-    pub regions: Vec<Vec<Replica>>,
-    /// The last time that the cluster was restored from the disks of its machines; `None` if it never was. Its origin
-    /// is above each write on the disks of all that were.
-    pub restored: Option<Restored>,
+record! {
+    #[derive(Eq)]
+    pub struct Record {
+        pub cluster: Cluster,
+        /// 1 for the first, and one more with each change.
+        pub revision: u64,
+        /// `None` until enough machines wait.
+        pub configuration: Option<Configuration>,
+        /// The members, in the order of their machines.
+        pub machines: Vec<Seat>,
+        /// Those that want to be members, in the order of their machines. One may have the machine of a member that is
+        /// dead.
+        pub waiting: Vec<Seat>,
+        /// Of each region, its replicas. The first whole one is the primary.
+        pub regions: Vec<Vec<Replica>>,
+        /// The last time that the cluster was restored from the disks of its machines; `None` if it never was. Its
+        /// origin is above each write on the disks of all that were.
+        pub restored: Option<Restored>,
+    }
 }
-
-codec_for!(Record {
-    cluster: Cluster,
-    revision: u64,
-    configuration: Option<Configuration>,
-    machines: Vec<Seat>,
-    waiting: Vec<Seat>,
-    regions: Vec<Vec<Replica>>,
-    restored: Option<Restored>,
-});
 
 fn is_in_order(seats: &[Seat]) -> bool {
     seats.windows(2).all(|two| two[0].machine < two[1].machine)

@@ -1,5 +1,8 @@
 //! Addresses of objects in the cluster's one address space, and the sizes that objects can have.
 
+use bytes::Bytes;
+use plinth_core::codec::{Codec, Source};
+use plinth_core::output::Output;
 use std::fmt;
 
 const WORD_BYTES: usize = 8;
@@ -98,6 +101,26 @@ impl Pointer {
     #[inline]
     pub fn word(self) -> u64 {
         self.0 & WORD_MASK
+    }
+}
+
+/// Null, too.
+impl Codec for Pointer {
+    const LEAST: usize = 8;
+
+    fn put(&self, out: &mut Output) {
+        self.0.put(out);
+    }
+
+    fn take(input: &mut Bytes) -> Option<Pointer> {
+        match u64::take(input)? {
+            0 => Some(Pointer::NULL),
+            bits => Pointer::from_bits(bits),
+        }
+    }
+
+    fn draw(source: &mut dyn Source) -> Pointer {
+        Pointer::from_bits(u64::draw(source)).unwrap_or(Pointer::NULL)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Configurations: who belongs to the cluster, and whose clock is the time.
 
-use plinth_core::codec_for;
 use plinth_core::id::Uid;
+use plinth_core::record;
 
 /// One life of a process, drawn at random when it starts. A process that restarts has forgotten what it knew of the
 /// time, so it is another member.
@@ -10,38 +10,28 @@ pub type MemberId = Uid;
 /// More members than this are not believed.
 pub const MEMBERS_MAX: usize = 10_000;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Member {
-    pub id: MemberId,
-    /// The configuration since which it has been a member without a break.
-    pub since: u64,
+record! {
+    #[derive(Copy, Eq)]
+    pub struct Member {
+        pub id: MemberId,
+        /// The configuration since which it has been a member without a break.
+        pub since: u64,
+    }
+
+    /// What the coordinators' register holds. It is changed by a compare-and-swap on its number.
+    #[derive(Eq)]
+    pub struct Configuration {
+        /// 1 for the first; each configuration follows the one with the number before it.
+        pub number: u64,
+        /// The configuration in which the time was taken over by this master. Members keep what they know of the time
+        /// while the era stays the same.
+        pub era: u64,
+        /// The configuration manager, which is also the clock master.
+        pub master: MemberId,
+        /// In the order of their ids, each once.
+        pub members: Vec<Member>,
+    }
 }
-
-codec_for!(Member {
-    id: MemberId,
-    since: u64,
-});
-
-/// What the coordinators' register holds. It is changed by a compare-and-swap on its number.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Configuration {
-    /// 1 for the first; each configuration follows the one with the number before it.
-    pub number: u64,
-    /// The configuration in which the time was taken over by this master. Members keep what they know of the time
-    /// while the era stays the same.
-    pub era: u64,
-    /// The configuration manager, which is also the clock master.
-    pub master: MemberId,
-    /// In the order of their ids, each once.
-    pub members: Vec<Member>,
-}
-
-codec_for!(Configuration {
-    number: u64,
-    era: u64,
-    master: MemberId,
-    members: Vec<Member>,
-});
 
 impl Configuration {
     pub fn member(&self, id: MemberId) -> Option<&Member> {

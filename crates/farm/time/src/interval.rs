@@ -3,21 +3,18 @@
 //! All arithmetic is on whole nanoseconds, rounds outwards and saturates. A bound that has reached the end of the
 //! numbers stays there: it is 584 years away.
 
-use plinth_core::codec_for;
+use plinth_core::record;
 
 const MILLION: u64 = 1_000_000;
 
-/// The master's time lies in it, bounds included, at the moment when the clock was read. In nanoseconds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Interval {
-    pub lower: u64,
-    pub upper: u64,
+record! {
+    /// The master's time lies in it, bounds included, at the moment when the clock was read. In nanoseconds.
+    #[derive(Copy, Eq)]
+    pub struct Interval {
+        pub lower: u64,
+        pub upper: u64,
+    }
 }
-
-codec_for!(Interval {
-    lower: u64,
-    upper: u64,
-});
 
 impl Interval {
     pub fn uncertainty(&self) -> u64 {

@@ -5,7 +5,7 @@ use crate::interval::Bounds;
 use crate::messages::{Body, Message};
 use crate::sync::Sync;
 use crate::watch::{Rate, Watch};
-use plinth_core::codec_for;
+use plinth_core::record;
 use std::collections::BTreeSet;
 
 /// The same on all servers of a cluster, except for the intervals.
@@ -40,17 +40,14 @@ impl Settings {
     }
 }
 
-/// A configuration whose members had no time before, and where time continued in it or above.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Restored {
-    pub number: u64,
-    pub origin: u64,
+record! {
+    /// A configuration whose members had no time before, and where time continued in it or above.
+    #[derive(Copy, Eq)]
+    pub struct Restored {
+        pub number: u64,
+        pub origin: u64,
+    }
 }
-
-codec_for!(Restored {
-    number: u64,
-    origin: u64,
-});
 
 /// Something that the caller has to see to.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -15,10 +15,8 @@
 use crate::block_index::BlockIndex;
 use crate::disk_queue::{Persisted, Position};
 use bytes::Bytes;
-use plinth_core::codec::Codec;
 use plinth_core::log_body::{self, Run};
-use plinth_core::output::Output;
-use plinth_core::{Epoch, Error, Result, Tag, Version, record};
+use plinth_core::{Epoch, Error, Result, Tag, Version, record, variants};
 use plinth_protocol::DurableVersion;
 use plinth_protocol::control::ClusterInfo;
 use plinth_protocol::log::{POPPED_FOR_EVER, PeekReply, Push, VersionedMessages};
@@ -51,45 +49,20 @@ record! {
     }
 }
 
-/// An entry of the disk queue.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Entry {
-    Begin(Begin),
-    Version(VersionEntry),
-    Seal(Epoch),
-    Popped(Popped),
-    /// The log server is being made, and has more to copy than the entries before this one.
-    Copying,
-    /// It has copied everything.
-    Copied,
-    /// The number of the oldest segment that is needed. Segments before it, and no others, are removed when this is on
-    /// disk.
-    Oldest(u32),
-}
-
-impl Codec for Entry {
-    fn put(&self, out: &mut Output) {
-        match self {
-            Entry::Begin(begin) => (0u8.put(out), begin.put(out)).1,
-            Entry::Version(version) => (1u8.put(out), version.put(out)).1,
-            Entry::Seal(epoch) => (2u8.put(out), epoch.put(out)).1,
-            Entry::Popped(popped) => (3u8.put(out), popped.put(out)).1,
-            Entry::Copying => 4u8.put(out),
-            Entry::Copied => 5u8.put(out),
-            Entry::Oldest(segment) => (6u8.put(out), segment.put(out)).1,
-        }
-    }
-    fn take(input: &mut Bytes) -> Option<Self> {
-        Some(match u8::take(input)? {
-            0 => Entry::Begin(Begin::take(input)?),
-            1 => Entry::Version(VersionEntry::take(input)?),
-            2 => Entry::Seal(u64::take(input)?),
-            3 => Entry::Popped(Popped::take(input)?),
-            4 => Entry::Copying,
-            5 => Entry::Copied,
-            6 => Entry::Oldest(u32::take(input)?),
-            _ => return None,
-        })
+variants! {
+    /// An entry of the disk queue.
+    pub enum Entry {
+        Begin(begin: Begin) = 0,
+        Version(version: VersionEntry) = 1,
+        Seal(epoch: Epoch) = 2,
+        Popped(popped: Popped) = 3,
+        /// The log server is being made, and has more to copy than the entries before this one.
+        Copying = 4,
+        /// It has copied everything.
+        Copied = 5,
+        /// The number of the oldest segment that is needed. Segments before it, and no others, are removed when this is
+        /// on disk.
+        Oldest(segment: u32) = 6,
     }
 }
 

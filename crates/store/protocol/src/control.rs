@@ -4,7 +4,7 @@ use crate::DurableVersion;
 use crate::log::LogSystem;
 use bytes::Bytes;
 use plinth_core::config::FaultDomain;
-use plinth_core::{DatabaseConfig, Epoch, Tag, Uid, record};
+use plinth_core::{DatabaseConfig, Epoch, Tag, Uid, record, variants};
 use plinth_rpc::{Interface, Place, requests};
 use std::net::SocketAddr;
 
@@ -12,16 +12,17 @@ use std::net::SocketAddr;
 /// requests go to the id under which the worker registers; that id differs in each life of the process.
 pub const WORKER: Uid = Uid(0x776f_726b_6572_0000_0000_0000_0000_0001);
 
-/// The kind of roles for which a process is meant.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum ProcessClass {
-    Unset = 0,
-    Storage = 1,
-    Log = 2,
-    Stateless = 3,
-    /// Never recruited for any role: a tester or a client.
-    Tester = 4,
+variants! {
+    /// The kind of roles for which a process is meant.
+    #[derive(Copy, Eq, PartialOrd, Ord, Hash)]
+    pub enum ProcessClass {
+        Unset = 0,
+        Storage = 1,
+        Log = 2,
+        Stateless = 3,
+        /// Never recruited for any role: a tester or a client.
+        Tester = 4,
+    }
 }
 
 impl ProcessClass {
@@ -62,22 +63,6 @@ impl RegisterWorker {
     /// True if the disk of its data directory does not work at present.
     pub fn has_broken_disk(&self) -> bool {
         self.disk.as_ref().is_some_and(|disk| !disk.works)
-    }
-}
-
-impl plinth_core::codec::Codec for ProcessClass {
-    fn put(&self, out: &mut plinth_core::output::Output) {
-        (*self as u8).put(out);
-    }
-    fn take(input: &mut bytes::Bytes) -> Option<Self> {
-        Some(match u8::take(input)? {
-            0 => ProcessClass::Unset,
-            1 => ProcessClass::Storage,
-            2 => ProcessClass::Log,
-            3 => ProcessClass::Stateless,
-            4 => ProcessClass::Tester,
-            _ => return None,
-        })
     }
 }
 
@@ -306,9 +291,7 @@ record! {
         /// Content of a key file with a server key.
         pub keys: Bytes,
     }
-}
 
-record! {
     /// The coordinated state: what a recovery must read first. Kept on the coordinators.
     pub struct DatabaseState {
         /// Format of this record: 2.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use plinth_core::hash::hash_bytes;
-use plinth_core::{Uid, codec_for, record};
+use plinth_core::{Uid, record};
 use plinth_rpc::{Call, Interface, Place, Request, Transport, requests};
 use plinth_runtime::planted;
 use std::net::SocketAddr;
@@ -35,19 +35,14 @@ pub fn ask<R: Request>(transport: &Transport, place: &Place, request: R) -> Call
     transport.call_at(place, coordinator_id(place), request)
 }
 
-/// Orders the attempts to read and write a register; unique through the writer's id.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
-pub struct Generation {
-    pub number: u64,
-    pub writer: Uid,
-}
-
-codec_for!(Generation {
-    number: u64,
-    writer: Uid,
-});
-
 record! {
+    /// Orders the attempts to read and write a register; unique through the writer's id.
+    #[derive(Copy, Eq, PartialOrd, Ord, Default, Hash)]
+    pub struct Generation {
+        pub number: u64,
+        pub writer: Uid,
+    }
+
     /// The content of a register.
     pub struct CoordinatedValue {
         /// The cluster file of the coordinators that follow these; empty while these are the coordinators.

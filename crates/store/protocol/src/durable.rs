@@ -1,9 +1,6 @@
 //! Versions that are on disk.
 
-use bytes::Bytes;
-use plinth_core::Version;
-use plinth_core::codec::{Codec, Source};
-use plinth_core::output::Output;
+use plinth_core::{Version, codec_for};
 use plinth_runtime::disk::Synced;
 
 /// Everything up to this version is on the disk of the server that says so. On the wire it is a version; a receiver
@@ -27,19 +24,7 @@ impl DurableVersion {
     }
 }
 
-impl Codec for DurableVersion {
-    fn put(&self, out: &mut Output) {
-        self.0.put(out);
-    }
-
-    fn take(input: &mut Bytes) -> Option<Self> {
-        Version::take(input).map(DurableVersion)
-    }
-
-    fn draw(source: &mut dyn Source) -> Self {
-        DurableVersion(Version::draw(source))
-    }
-}
+codec_for!(DurableVersion(Version));
 
 impl std::fmt::Display for DurableVersion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

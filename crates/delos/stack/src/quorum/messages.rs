@@ -7,7 +7,7 @@ use crate::log::LogPos;
 use bytes::Bytes;
 use plinth_core::codec::{Codec, Source};
 use plinth_core::output::Output;
-use plinth_core::{Uid, codec_for, record};
+use plinth_core::{Uid, record};
 use plinth_rpc::{Interface, requests};
 use std::net::SocketAddr;
 
@@ -72,20 +72,15 @@ impl Codec for Pos {
     }
 }
 
-/// An attempt to agree on the last position (Paxos made simple, §2.2). The highest counts.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub struct Ballot {
-    pub number: u64,
-    /// Drawn at random for each attempt.
-    pub proposer: Uid,
-}
-
-codec_for!(Ballot {
-    number: u64,
-    proposer: Uid,
-});
-
 record! {
+    /// An attempt to agree on the last position (Paxos made simple, §2.2). The highest counts.
+    #[derive(Copy, Eq, PartialOrd, Ord, Default)]
+    pub struct Ballot {
+        pub number: u64,
+        /// Drawn at random for each attempt.
+        pub proposer: Uid,
+    }
+
     /// Where a loglet is. The same for all who use it.
     #[derive(Eq, PartialOrd, Ord)]
     pub struct Config {

@@ -13,38 +13,30 @@ use crate::quorum::messages::{Ballot, Held, Pos, Promised};
 use bytes::{Buf, Bytes};
 use plinth_core::codec::Codec;
 use plinth_core::output::Output;
-use plinth_core::{Error, Uid, codec_for};
+use plinth_core::{Error, Uid, record};
 use plinth_log::disk_queue::{Block, FinishedBlock, entries};
 use std::iter;
 
 const KIND_ENTRIES: u8 = 0;
 const KIND_STATE: u8 = 1;
 
-/// The durable state.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Kept {
-    /// The sequencer that has this server's vote.
-    pub vote: Uid,
-    pub is_sealed: bool,
-    /// The highest ballot that it takes part in, and the last position that it has accepted.
-    pub promised: Ballot,
-    pub accepted: Option<(Ballot, Pos)>,
-    /// The last position, when it was agreed on.
-    pub end: Option<Pos>,
-    pub trimmed_before: Pos,
-    /// It has all entries below this that were not trimmed.
-    pub next: Pos,
+record! {
+    /// The durable state.
+    #[derive(Eq)]
+    pub struct Kept {
+        /// The sequencer that has this server's vote.
+        pub vote: Uid,
+        pub is_sealed: bool,
+        /// The highest ballot that it takes part in, and the last position that it has accepted.
+        pub promised: Ballot,
+        pub accepted: Option<(Ballot, Pos)>,
+        /// The last position, when it was agreed on.
+        pub end: Option<Pos>,
+        pub trimmed_before: Pos,
+        /// It has all entries below this that were not trimmed.
+        pub next: Pos,
+    }
 }
-
-codec_for!(Kept {
-    vote: Uid,
-    is_sealed: bool,
-    promised: Ballot,
-    accepted: Option<(Ballot, Pos)>,
-    end: Option<Pos>,
-    trimmed_before: Pos,
-    next: Pos,
-});
 
 impl Default for Kept {
     fn default() -> Kept {

@@ -2,9 +2,7 @@
 
 use crate::engines::roster::Member;
 use bytes::Bytes;
-use plinth_core::codec::{Codec, Source};
-use plinth_core::output::Output;
-use plinth_core::{Uid, record};
+use plinth_core::{Uid, record, variants};
 use plinth_rpc::{Interface, requests};
 use std::net::SocketAddr;
 
@@ -16,72 +14,18 @@ pub fn process(address: SocketAddr) -> Interface {
     Interface::new(address, PROCESS)
 }
 
-/// What a service said to a request.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Called {
-    /// The answer.
-    Done(Bytes),
-    /// The service refused it, and nothing has changed: a word for programs and a line for people.
-    Refused { code: String, why: String },
-    /// It was not executed. Only the replica with this address executes requests now.
-    Elsewhere(SocketAddr),
-    /// There is no answer. If it `may_be_done`, it may be executed, now or later; otherwise it is not.
-    Lost { may_be_done: bool, why: String },
-}
-
-impl Codec for Called {
-    fn put(&self, out: &mut Output) {
-        match self {
-            Called::Done(answer) => {
-                0u8.put(out);
-                answer.put(out);
-            }
-            Called::Refused { code, why } => {
-                1u8.put(out);
-                code.put(out);
-                why.put(out);
-            }
-            Called::Elsewhere(address) => {
-                2u8.put(out);
-                address.put(out);
-            }
-            Called::Lost { may_be_done, why } => {
-                3u8.put(out);
-                may_be_done.put(out);
-                why.put(out);
-            }
-        }
-    }
-
-    fn take(input: &mut Bytes) -> Option<Self> {
-        Some(match u8::take(input)? {
-            0 => Called::Done(<Bytes as Codec>::take(input)?),
-            1 => Called::Refused {
-                code: String::take(input)?,
-                why: String::take(input)?,
-            },
-            2 => Called::Elsewhere(SocketAddr::take(input)?),
-            3 => Called::Lost {
-                may_be_done: bool::take(input)?,
-                why: String::take(input)?,
-            },
-            _ => return None,
-        })
-    }
-
-    fn draw(source: &mut dyn Source) -> Self {
-        match source.below(4) {
-            0 => Called::Done(Bytes::draw(source)),
-            1 => Called::Refused {
-                code: String::draw(source),
-                why: String::draw(source),
-            },
-            2 => Called::Elsewhere(SocketAddr::draw(source)),
-            _ => Called::Lost {
-                may_be_done: bool::draw(source),
-                why: String::draw(source),
-            },
-        }
+variants! {
+    /// What a service said to a request.
+    #[derive(Eq)]
+    pub enum Called {
+        /// The answer.
+        Done(answer: Bytes) = 0,
+        /// The service refused it, and nothing has changed: a word for programs and a line for people.
+        Refused { code: String, why: String } = 1,
+        /// It was not executed. Only the replica with this address executes requests now.
+        Elsewhere(address: SocketAddr) = 2,
+        /// There is no answer. If it `may_be_done`, it may be executed, now or later; otherwise it is not.
+        Lost { may_be_done: bool, why: String } = 3,
     }
 }
 
@@ -320,6 +264,7 @@ impl Restored {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plinth_core::codec::Codec;
     use plinth_core::testing::fuzz;
     use plinth_rpc::Request;
 

@@ -3,35 +3,37 @@
 use crate::recovery::{Below, Id, Number, Redone, Write};
 use bytes::Bytes;
 use plinth_core::codec::{Codec, Source};
-use plinth_core::codec_for;
 use plinth_core::output::Output;
+use plinth_core::record;
 use plinth_farm_memory::TIMESTAMP_MAX;
 
-/// A transaction whose CommitBackup has come: its writes in all regions that have a replica here.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Commit {
-    pub id: Id,
-    pub written_at: u64,
-    /// All regions that it writes to, here or elsewhere.
-    pub regions: Vec<u16>,
-    pub writes: Vec<Write>,
-}
+record! {
+    /// A transaction whose CommitBackup has come: its writes in all regions that have a replica here.
+    #[derive(Eq)]
+    pub struct Commit {
+        pub id: Id,
+        pub written_at: u64,
+        /// All regions that it writes to, here or elsewhere.
+        pub regions: Vec<u16>,
+        pub writes: Vec<Write>,
+    }
 
-/// All transactions of ended configurations in a region are decided.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Settled {
-    pub region: u16,
-    pub committed: Vec<Redone>,
-    /// Those without effect that the journal may have.
-    pub void: Vec<Id>,
-}
+    /// All transactions of ended configurations in a region are decided.
+    #[derive(Eq)]
+    pub struct Settled {
+        pub region: u16,
+        pub committed: Vec<Redone>,
+        /// Those without effect that the journal may have.
+        pub void: Vec<Id>,
+    }
 
-/// A slab has no objects any more, and its former versions have timestamps up to `at`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Freed {
-    pub region: u16,
-    pub slab: u32,
-    pub at: u64,
+    /// A slab has no objects any more, and its former versions have timestamps up to `at`.
+    #[derive(Copy, Eq)]
+    pub struct Freed {
+        pub region: u16,
+        pub slab: u32,
+        pub at: u64,
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,25 +51,6 @@ pub enum Entry {
     /// The machine uses no timestamp that is greater, until it says so again.
     Time(u64),
 }
-
-codec_for!(Commit {
-    id: Id,
-    written_at: u64,
-    regions: Vec<u16>,
-    writes: Vec<Write>,
-});
-
-codec_for!(Settled {
-    region: u16,
-    committed: Vec<Redone>,
-    void: Vec<Id>,
-});
-
-codec_for!(Freed {
-    region: u16,
-    slab: u32,
-    at: u64,
-});
 
 impl Codec for Entry {
     fn put(&self, out: &mut Output) {

@@ -3,24 +3,26 @@
 use crate::wire::{Number, Write};
 use bytes::Bytes;
 use plinth_core::codec::{Codec, Source};
-use plinth_core::codec_for;
 use plinth_core::output::Output;
+use plinth_core::{record, variants};
 use plinth_farm_fabric::Machine;
 use plinth_farm_memory::TIMESTAMP_MAX;
 
-/// A life of a machine as a coordinator. The next life of the machine numbers its transactions from 1 again.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Author {
-    pub machine: Machine,
-    /// The configuration in which this life became a member.
-    pub since: u64,
-}
+record! {
+    /// A life of a machine as a coordinator. The next life of the machine numbers its transactions from 1 again.
+    #[derive(Copy, Eq, PartialOrd, Ord)]
+    pub struct Author {
+        pub machine: Machine,
+        /// The configuration in which this life became a member.
+        pub since: u64,
+    }
 
-/// A transaction that wrote something.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Id {
-    pub author: Author,
-    pub number: Number,
+    /// A transaction that wrote something.
+    #[derive(Copy, Eq, PartialOrd, Ord)]
+    pub struct Id {
+        pub author: Author,
+        pub number: Number,
+    }
 }
 
 /// What a replica of a region knows of a transaction that wrote there.
@@ -59,22 +61,24 @@ impl State {
     }
 }
 
-/// One transaction in one region.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Record {
-    pub id: Id,
-    /// All regions that it writes to.
-    pub regions: Vec<u16>,
-    pub state: State,
-    /// Its writes in the region; none if the state is not open.
-    pub writes: Vec<Write>,
-}
+record! {
+    /// One transaction in one region.
+    #[derive(Eq)]
+    pub struct Record {
+        pub id: Id,
+        /// All regions that it writes to.
+        pub regions: Vec<u16>,
+        pub state: State,
+        /// Its writes in the region; none if the state is not open.
+        pub writes: Vec<Write>,
+    }
 
-/// All transactions of the author below the number are truncated everywhere, or have had no effect.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Below {
-    pub author: Author,
-    pub number: Number,
+    /// All transactions of the author below the number are truncated everywhere, or have had no effect.
+    #[derive(Copy, Eq)]
+    pub struct Below {
+        pub author: Author,
+        pub number: Number,
+    }
 }
 
 /// What the whole replicas of a region know of a transaction together.
@@ -98,10 +102,12 @@ pub enum Fate {
     WithoutEffect,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Decision {
-    pub id: Id,
-    pub fate: Fate,
+record! {
+    #[derive(Copy, Eq)]
+    pub struct Decision {
+        pub id: Id,
+        pub fate: Fate,
+    }
 }
 
 /// A committed transaction, as replicas of a region shall have it.
@@ -114,106 +120,44 @@ pub struct Redone {
     pub writes: Vec<Write>,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Message {
-    /// To the master: the sender has taken in everything of former configurations, and asks what became of these
-    /// transactions of its own.
-    Here { asked: Vec<Number> },
-    /// Whole replica to primary.
-    Known {
-        region: u16,
-        records: Vec<Record>,
-        below: Vec<Below>,
-    },
-    /// Primary to master.
-    Votes {
-        region: u16,
-        votes: Vec<Vote>,
-        below: Vec<Below>,
-    },
-    /// Master to each member: transactions that wrote in regions of which it is the primary, and those it asked for.
-    Decided { decisions: Vec<Decision> },
-    /// Primary to replica: these are committed, and everything else before this configuration had no effect.
-    Redo { region: u16, committed: Vec<Redone> },
-    /// Replica to primary.
-    Done { region: u16 },
-    /// Primary to all members.
-    Open { region: u16 },
-}
-
-/// A message in its configuration.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Letter {
-    pub configuration: u64,
-    pub message: Message,
-}
-
-impl Codec for Author {
-    const LEAST: usize = 2 + 8;
-
-    fn put(&self, out: &mut Output) {
-        (self.machine.0, self.since).put(out);
-    }
-
-    fn take(input: &mut Bytes) -> Option<Author> {
-        Some(Author {
-            machine: Machine(u16::take(input)?),
-            since: u64::take(input)?,
-        })
-    }
-
-    fn draw(source: &mut dyn Source) -> Author {
-        Author {
-            machine: Machine(u16::draw(source)),
-            since: u64::draw(source),
-        }
+variants! {
+    #[derive(Eq)]
+    pub enum Message {
+        /// To the master: the sender has taken in everything of former configurations, and asks what became of these
+        /// transactions of its own.
+        Here { asked: Vec<Number> } = 0,
+        /// Whole replica to primary.
+        Known {
+            region: u16,
+            records: Vec<Record>,
+            below: Vec<Below>,
+        } = 1,
+        /// Primary to master.
+        Votes {
+            region: u16,
+            votes: Vec<Vote>,
+            below: Vec<Below>,
+        } = 2,
+        /// Master to each member: transactions that wrote in regions of which it is the primary, and those it asked
+        /// for.
+        Decided { decisions: Vec<Decision> } = 3,
+        /// Primary to replica: these are committed, and everything else before this configuration had no effect.
+        Redo { region: u16, committed: Vec<Redone> } = 4,
+        /// Replica to primary.
+        Done { region: u16 } = 5,
+        /// Primary to all members.
+        Open { region: u16 } = 6,
     }
 }
 
-codec_for!(Id {
-    author: Author,
-    number: Number,
-});
-
-codec_for!(Below {
-    author: Author,
-    number: Number,
-});
-
-codec_for!(Record {
-    id: Id,
-    regions: Vec<u16>,
-    state: State,
-    writes: Vec<Write>,
-});
-
-impl Codec for Decision {
-    const LEAST: usize = Id::LEAST + Fate::LEAST;
-
-    fn put(&self, out: &mut Output) {
-        self.id.put(out);
-        self.fate.put(out);
-    }
-
-    fn take(input: &mut Bytes) -> Option<Decision> {
-        Some(Decision {
-            id: Codec::take(input)?,
-            fate: Codec::take(input)?,
-        })
-    }
-
-    fn draw(source: &mut dyn Source) -> Decision {
-        Decision {
-            id: Codec::draw(source),
-            fate: Codec::draw(source),
-        }
+record! {
+    /// A message in its configuration.
+    #[derive(Eq)]
+    pub struct Letter {
+        pub configuration: u64,
+        pub message: Message,
     }
 }
-
-codec_for!(Letter {
-    configuration: u64,
-    message: Message,
-});
 
 fn take_time(input: &mut Bytes) -> Option<u64> {
     u64::take(input).filter(|time| *time <= TIMESTAMP_MAX)
@@ -356,105 +300,6 @@ impl Codec for Redone {
             regions: Codec::draw(source),
             written_at: draw_time(source),
             writes: Codec::draw(source),
-        }
-    }
-}
-
-impl Codec for Message {
-    fn put(&self, out: &mut Output) {
-        match self {
-            Message::Here { asked } => {
-                0u8.put(out);
-                asked.put(out);
-            }
-            Message::Known {
-                region,
-                records,
-                below,
-            } => {
-                (1u8, *region).put(out);
-                records.put(out);
-                below.put(out);
-            }
-            Message::Votes {
-                region,
-                votes,
-                below,
-            } => {
-                (2u8, *region).put(out);
-                votes.put(out);
-                below.put(out);
-            }
-            Message::Decided { decisions } => {
-                3u8.put(out);
-                decisions.put(out);
-            }
-            Message::Redo { region, committed } => {
-                (4u8, *region).put(out);
-                committed.put(out);
-            }
-            Message::Done { region } => (5u8, *region).put(out),
-            Message::Open { region } => (6u8, *region).put(out),
-        }
-    }
-
-    fn take(input: &mut Bytes) -> Option<Message> {
-        Some(match u8::take(input)? {
-            0 => Message::Here {
-                asked: Codec::take(input)?,
-            },
-            1 => Message::Known {
-                region: u16::take(input)?,
-                records: Codec::take(input)?,
-                below: Codec::take(input)?,
-            },
-            2 => Message::Votes {
-                region: u16::take(input)?,
-                votes: Codec::take(input)?,
-                below: Codec::take(input)?,
-            },
-            3 => Message::Decided {
-                decisions: Codec::take(input)?,
-            },
-            4 => Message::Redo {
-                region: u16::take(input)?,
-                committed: Codec::take(input)?,
-            },
-            5 => Message::Done {
-                region: u16::take(input)?,
-            },
-            6 => Message::Open {
-                region: u16::take(input)?,
-            },
-            _ => return None,
-        })
-    }
-
-    fn draw(source: &mut dyn Source) -> Message {
-        let region = u16::draw(source);
-        match source.below(7) {
-            0 => Message::Here {
-                asked: Codec::draw(source),
-            },
-            1 => Message::Known {
-                region,
-                records: Codec::draw(source),
-                below: Codec::draw(source),
-            },
-            2 => Message::Votes {
-                region,
-                votes: Codec::draw(source),
-                below: Codec::draw(source),
-            },
-            3 => Message::Decided {
-                decisions: Codec::draw(source),
-            },
-            4 => Message::Redo {
-                region,
-                committed: Codec::draw(source),
-            },
-            5 => Message::Done { region },
-            _ => Message::Open { region },
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A machine that says anything.
 
 use super::cluster::{MS, Shape, on};
-use crate::wire::{Bundle, Change, Horizon, Lock, Message, Truncation, Write};
+use crate::wire::{Bundle, Change, Horizon, Lock, Locked, Message, Truncation, Write};
 use bytes::Bytes;
 use plinth_core::codec::Codec;
 use plinth_core::testing::Mutator;
@@ -69,7 +69,7 @@ fn others(number: u64, at: Pointer) -> Vec<Message> {
     vec![
         Message::LockReply {
             number,
-            reply: Err(Abort::Full),
+            reply: Locked(Err(Abort::Full)),
         },
         Message::Reserve {
             ask: number,

@@ -1,6 +1,6 @@
 //! Bundles come back from bytes, and no bytes do harm.
 
-use crate::wire::{Bundle, Change, Horizon, Lock, Message, Room, Truncation, Write};
+use crate::wire::{Bundle, Change, Horizon, Lock, Locked, Message, Room, Truncation, Write};
 use bytes::Bytes;
 use plinth_core::codec::Codec;
 use plinth_core::testing::fuzz;
@@ -46,11 +46,11 @@ fn message() -> impl Strategy<Value = Message> {
         }),
         1 => Message::LockReply {
             number,
-            reply: Ok(time),
+            reply: Locked(Ok(time)),
         },
         2 => Message::LockReply {
             number,
-            reply: Err(Abort::Full),
+            reply: Locked(Err(Abort::Full)),
         },
         3 => Message::Unlock { number },
         4 => Message::CommitBackup {

@@ -1,4 +1,5 @@
 use super::*;
+use plinth_core::codec::Codec;
 use plinth_runtime::disk;
 use plinth_runtime::sim::{Locality, SimConfig, Simulation};
 use std::path::Path;
