@@ -16,6 +16,7 @@ use clap::Subcommand;
 use names::{At, parse_at, parse_name, parse_service};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect;
+use plinth_terminal::numbers::within;
 use plinth_terminal::tls::TlsArguments;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -88,12 +89,7 @@ pub struct Common {
     #[arg(long)]
     json: bool,
     /// Seconds to wait for the service before giving up
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = 10,
-        value_parser = clap::value_parser!(u64).range(1..=86_400)
-    )]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = within::<u64>(1..=86_400))]
     timeout: u64,
 }
 
@@ -168,7 +164,7 @@ struct Trim {
     #[command(flatten)]
     common: Common,
     /// Keep the entries from this position on; without it only those that some replica does not have on disk
-    #[arg(long, value_name = "POSITION", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "POSITION", value_parser = within::<u64>(1..))]
     before: Option<u64>,
 }
 

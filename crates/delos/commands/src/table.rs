@@ -51,12 +51,7 @@ plinth_terminal::command!(
 #[derive(clap::Args, Debug)]
 struct Shell {
     /// Address of a server of tables; with `:tls` behind it, by TLS
-    #[arg(
-        short = 'C',
-        long,
-        value_name = "IP:PORT[:tls]",
-        default_value = DEFAULT_LISTEN
-    )]
+    #[arg(short = 'C', long, value_name = "IP:PORT[:tls]", default_value = DEFAULT_LISTEN)]
     connect: Listen,
     /// Statements to run, separated by ';', instead of an interactive shell
     #[arg(long, value_name = "STATEMENTS")]

@@ -16,6 +16,7 @@ use plinth_farm_bench::{
 };
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, race};
+use plinth_terminal::numbers::within;
 use plinth_terminal::process::follow_parent;
 use plinth_terminal::{Outcome, connect};
 use std::net::SocketAddr;
@@ -93,52 +94,35 @@ struct Common {
 #[derive(clap::Args, Debug)]
 struct Tpcc {
     /// Warehouses, spread over the machines; each needs about 200 MiB for each mode that is compared
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = within::<u32>(1..=10_000))]
     warehouses: u32,
     /// Transactions side by side; they spread over the warehouses
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = within::<u32>(1..=100_000))]
     clients: u32,
     /// Seconds to run before measuring
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = parse_warmup)]
     warmup: f64,
     /// Intervals of each mode, in turn
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u32>(1..=1000))]
     rounds: u32,
     /// What happens without memory for old versions: block, abort, truncate, or single for none; several are compared
-    #[arg(
-        long,
-        value_name = "POLICY,…",
-        value_delimiter = ',',
-        default_value = "single",
-        value_parser = parse_policy
-    )]
+    #[arg(long, value_name = "POLICY,…", value_delimiter = ',', default_value = "single", value_parser = parse_policy)]
     policy: Vec<Policy>,
     /// `on`, `off`, or both, which are compared. Off: not strict, in single versions; the wait for a transaction's
     /// write timestamp stays
-    #[arg(
-        long,
-        value_name = "on,off",
-        value_delimiter = ',',
-        default_value = "on",
-        value_parser = ["on", "off"]
-    )]
+    #[arg(long, value_name = "on,off", value_delimiter = ',', default_value = "on", value_parser = ["on", "off"])]
     opacity: Vec<String>,
     /// Machines
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within::<u16>(1..=64))]
     machines: u16,
     /// Replicas of each region, at most as many as machines
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within::<u16>(1..=64))]
     replicas: u16,
     /// Memory of a region; default: what the warehouses and the run need
-    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
+    #[arg(long, value_name = "MIB", value_parser = within::<u64>(4..=1 << 20))]
     region_mib: Option<u64>,
     /// Memory of a machine for old versions
-    #[arg(
-        long,
-        value_name = "MIB",
-        default_value_t = 64,
-        value_parser = clap::value_parser!(u64).range(1..=1 << 20)
-    )]
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = within::<u64>(1..=1 << 20))]
     old_mib: u64,
     #[command(flatten)]
     common: Common,
@@ -147,21 +131,16 @@ struct Tpcc {
 #[derive(clap::Args, Debug)]
 struct Reads {
     /// Objects
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 100_000,
-        value_parser = clap::value_parser!(u32).range(1..=100_000_000)
-    )]
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = within::<u32>(1..=100_000_000))]
     objects: u32,
     /// Bytes of an object
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(24..=16_384))]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = within::<u32>(24..=16_384))]
     bytes: u32,
     /// Transactions of one read side by side
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = within::<u32>(1..=100_000))]
     clients: u32,
     /// Reads of a transaction that has many
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = within::<u32>(1..=100_000))]
     reads: u32,
     #[command(flatten)]
     common: Common,
@@ -172,14 +151,14 @@ struct Processes {
     #[command(flatten)]
     reads: Reads,
     /// Port of the other process, which takes two
-    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = within::<u16>(1..))]
     port: u16,
 }
 
 #[derive(clap::Args, Debug)]
 struct Failures {
     /// Machines, each a process; each region has three replicas
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(4..=16))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = within::<u16>(4..=16))]
     machines: u16,
     /// Who is killed, one after another: other (one that is not the master), master, both (of them, at once)
     #[arg(
@@ -191,7 +170,7 @@ struct Failures {
     )]
     kill: Vec<Case>,
     /// How often each of them
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within::<u32>(1..=100))]
     rounds: u32,
     /// Seconds before each failure, and at least so many after it
     #[arg(long, alias = "seconds", value_name = "SECONDS", default_value_t = 4.0, value_parser = parse_interval)]
@@ -199,7 +178,7 @@ struct Failures {
     #[command(flatten)]
     keeping: Keeping,
     /// Port of the first machine; each takes two
-    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = within::<u16>(1..))]
     port: u16,
     /// Print one JSON object
     #[arg(long)]
@@ -209,15 +188,10 @@ struct Failures {
 #[derive(clap::Args, Debug)]
 struct Promotions {
     /// Objects, in one region of three machines
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 1_000_000,
-        value_parser = clap::value_parser!(u32).range(1..=100_000_000)
-    )]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = within::<u32>(1..=100_000_000))]
     objects: u32,
     /// Bytes of an object
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(24..=4096))]
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = within::<u32>(24..=4096))]
     bytes: u32,
     /// Where replicas are that do not lead; each is measured
     #[arg(
@@ -229,10 +203,10 @@ struct Promotions {
     )]
     backups: Vec<Backups>,
     /// How often the leader is killed, of each
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u32>(1..=100))]
     rounds: u32,
     /// Port of the first machine; each takes two
-    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = within::<u16>(1..))]
     port: u16,
     /// Decides which objects are read
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -245,18 +219,13 @@ struct Promotions {
 #[derive(clap::Args, Debug)]
 struct Compare {
     /// Rows
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 10_000,
-        value_parser = clap::value_parser!(u32).range(1..=100_000_000)
-    )]
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = within::<u32>(1..=100_000_000))]
     rows: u32,
     /// Bytes of a value
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(24..=3000))]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = within::<u32>(24..=3000))]
     value_bytes: u32,
     /// Clients, each with one request at a time
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = within::<u32>(1..=10_000))]
     clients: u32,
     /// a: half updates, b: 5 in 100, c: reads only
     #[arg(long, value_name = "MIX,…", value_delimiter = ',', default_value = "c,a", value_parser = Mix::parse)]
@@ -265,7 +234,7 @@ struct Compare {
     #[arg(long, value_name = "THETA", default_value = "0", value_parser = parse_theta)]
     theta: f64,
     /// Intervals of each, in turn
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u32>(1..=1000))]
     rounds: u32,
     /// Cluster file of a cluster of the store
     #[arg(long, value_name = "FILE")]
@@ -277,7 +246,7 @@ struct Compare {
     #[arg(long, value_name = "IP:PORT")]
     etcd: Option<SocketAddr>,
     /// Port of the engine's process, which takes two
-    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = within::<u16>(1..))]
     port: u16,
     #[command(flatten)]
     common: Common,
@@ -293,7 +262,7 @@ struct Lengths {
         value_name = "N,…",
         value_delimiter = ',',
         default_value = "1,10,100,1000,10000,100000",
-        value_parser = clap::value_parser!(u64).range(1..)
+        value_parser = within::<u64>(1..)
     )]
     lengths: Vec<u64>,
 }
@@ -301,27 +270,16 @@ struct Lengths {
 #[derive(clap::Args, Debug)]
 struct Ycsb {
     /// Rows
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 100_000,
-        value_parser = clap::value_parser!(u32).range(1..=100_000_000)
-    )]
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = within::<u32>(1..=100_000_000))]
     rows: u32,
     /// Bytes of a value
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(24..=3000))]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = within::<u32>(24..=3000))]
     value_bytes: u32,
     /// Transactions side by side
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = within::<u32>(1..=100_000))]
     clients: u32,
     /// a: half updates, b: 5 in 100, c: reads only, e: scans of up to 100 rows with 5 inserts in 100
-    #[arg(
-        long,
-        value_name = "MIX,…",
-        value_delimiter = ',',
-        default_value = "a,b,c,e",
-        value_parser = Mix::parse
-    )]
+    #[arg(long, value_name = "MIX,…", value_delimiter = ',', default_value = "a,b,c,e", value_parser = Mix::parse)]
     mix: Vec<Mix>,
     /// Skew of the rows, from 0, which is uniform, to below 1; each is measured
     #[arg(
@@ -336,15 +294,10 @@ struct Ycsb {
     #[arg(long, value_name = "POLICY", default_value = "block", value_parser = parse_policy)]
     policy: Policy,
     /// Memory for objects; default: what the rows need
-    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
+    #[arg(long, value_name = "MIB", value_parser = within::<u64>(4..=1 << 20))]
     region_mib: Option<u64>,
     /// Memory for old versions
-    #[arg(
-        long,
-        value_name = "MIB",
-        default_value_t = 64,
-        value_parser = clap::value_parser!(u64).range(1..=1 << 20)
-    )]
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = within::<u64>(1..=1 << 20))]
     old_mib: u64,
     #[command(flatten)]
     common: Common,
@@ -353,48 +306,32 @@ struct Ycsb {
 #[derive(clap::Args, Debug)]
 struct Scans {
     /// Rows, all of which a scan reads
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 100_000,
-        value_parser = clap::value_parser!(u32).range(2..=100_000_000)
-    )]
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = within::<u32>(2..=100_000_000))]
     rows: u32,
     /// Bytes of a value
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(24..=3000))]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = within::<u32>(24..=3000))]
     value_bytes: u32,
     /// Updates side by side
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = within::<u32>(1..=100_000))]
     updaters: u32,
     /// Scans side by side
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within::<u32>(1..=1000))]
     scanners: u32,
     /// Scans run in a process of their own, which reads this one's memory: that needs another core
     #[arg(long)]
     apart: bool,
     /// Intervals with and without scans, in turn
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u32>(1..=1000))]
     rounds: u32,
     /// What happens without memory for old versions: block, abort, truncate, or single for none; several are compared.
     /// With block and abort, a scan that aborts is an error
-    #[arg(
-        long,
-        value_name = "POLICY,…",
-        value_delimiter = ',',
-        default_value = "block",
-        value_parser = parse_policy
-    )]
+    #[arg(long, value_name = "POLICY,…", value_delimiter = ',', default_value = "block", value_parser = parse_policy)]
     policy: Vec<Policy>,
     /// Memory for objects; default: what the rows need
-    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
+    #[arg(long, value_name = "MIB", value_parser = within::<u64>(4..=1 << 20))]
     region_mib: Option<u64>,
     /// Memory for old versions
-    #[arg(
-        long,
-        value_name = "MIB",
-        default_value_t = 512,
-        value_parser = clap::value_parser!(u64).range(1..=1 << 20)
-    )]
+    #[arg(long, value_name = "MIB", default_value_t = 512, value_parser = within::<u64>(1..=1 << 20))]
     old_mib: u64,
     #[command(flatten)]
     common: Common,

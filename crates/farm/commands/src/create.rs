@@ -7,24 +7,25 @@ use plinth_farm_member::CoordinatedRegister;
 use plinth_farm_server::{Plan, caller, create, unless_denied};
 use plinth_runtime::{Duration, timeout};
 use plinth_terminal::Outcome;
+use plinth_terminal::numbers::within;
 
 /// What is chosen when a cluster is made, and never changed.
 #[derive(clap::Args, Clone, Debug)]
 pub struct PlanArguments {
     /// Machines that must be there before a new cluster begins
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u16>(1..=1024))]
     machines: u16,
     /// Regions of a new cluster; each is replicated, and has one machine that leads it
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = within::<u16>(1..=4096))]
     regions: u16,
     /// Replicas of each region of a new cluster, in the memories of so many machines
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=8))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u8>(1..=8))]
     replication: u8,
     /// Size of a region of a new cluster
-    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = within::<u64>(1..=1 << 20))]
     region_mib: u64,
     /// Most machines and shells of a new cluster at a time
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = within::<u16>(1..=1024))]
     machines_max: u16,
     #[command(flatten)]
     keeping: Keeping,
@@ -51,12 +52,7 @@ pub struct Arguments {
     #[command(flatten)]
     plan: PlanArguments,
     /// Seconds to wait for the coordinators before giving up; the same may be tried again
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = 30,
-        value_parser = clap::value_parser!(u64).range(1..=86_400)
-    )]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = within::<u64>(1..=86_400))]
     timeout: u64,
 }
 

@@ -12,6 +12,7 @@ use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, Instant, now, race, sleep};
 use plinth_terminal::Outcome;
 use plinth_terminal::children::stop;
+use plinth_terminal::numbers::within;
 
 const MACHINES: u16 = 3;
 /// Of the first machine.
@@ -23,18 +24,12 @@ const ALONE: Duration = Duration::from_secs(2);
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
     /// Seconds to run before the process is killed, and again when all is whole
-    #[arg(
-        long,
-        alias = "seconds",
-        value_name = "SECONDS",
-        default_value_t = 5,
-        value_parser = clap::value_parser!(u64).range(1..=3600)
-    )]
+    #[arg(long, alias = "seconds", value_name = "SECONDS", default_value_t = 5, value_parser = within::<u64>(1..=3600))]
     duration: u64,
     #[command(flatten)]
     keeping: Keeping,
     /// Port of the first machine; each takes two
-    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = within::<u16>(1..))]
     port: u16,
 }
 

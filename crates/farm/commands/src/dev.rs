@@ -9,6 +9,7 @@ use plinth_runtime::{Duration, Either, now, race, sleep};
 use plinth_terminal::Outcome;
 use plinth_terminal::children::{CHECK_INTERVAL, describe, stop};
 use plinth_terminal::connect::block_on;
+use plinth_terminal::numbers::within;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
@@ -36,28 +37,13 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR", default_value = "plinth-data")]
     data_dir: PathBuf,
     /// Machines; each takes two ports
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 3,
-        value_parser = clap::value_parser!(u16).range(1..=MACHINES_MAX)
-    )]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u16>(1..=MACHINES_MAX))]
     machines: u16,
     /// Port of the first machine; the others take the ports after it
-    #[arg(
-        long,
-        value_name = "PORT",
-        default_value_t = PORT,
-        value_parser = clap::value_parser!(u16).range(1..)
-    )]
+    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = within::<u16>(1..))]
     port: u16,
     /// Port of the first machine's page of metrics (/metrics, for Prometheus); the others take the ports after it
-    #[arg(
-        long,
-        alias = "metrics-port",
-        value_name = "PORT",
-        value_parser = clap::value_parser!(u16).range(1..)
-    )]
+    #[arg(long, alias = "metrics-port", value_name = "PORT", value_parser = within::<u16>(1..))]
     pages_port: Option<u16>,
     /// Do not restart a machine that has died
     #[arg(long)]

@@ -6,6 +6,7 @@ use plinth_farm_server::{Config, Work, serve};
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Either, race};
+use plinth_terminal::numbers::within;
 use plinth_terminal::serving::ServingArguments;
 use plinth_terminal::tls::{Listen, PublicAddress};
 use plinth_terminal::{Outcome, pages};
@@ -36,7 +37,7 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", default_value = "")]
     zone: String,
     /// Memory for old versions, which transactions with older snapshots read
-    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(2..=1 << 20))]
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = within::<u64>(2..=1 << 20))]
     old_mib: u64,
     /// Make the cluster if there is none, with the numbers below
     #[arg(long)]

@@ -10,6 +10,7 @@ use plinth_farm_structures::kv::{Database, RangeOptions, Transaction};
 use plinth_runtime::real::block_on;
 use plinth_runtime::{Duration, Either, race, timeout};
 use plinth_terminal::Outcome;
+use plinth_terminal::numbers::within;
 use plinth_terminal::shell::answer::{Answer, FormArguments};
 use plinth_terminal::shell::complete::{Completer, complete};
 use plinth_terminal::shell::help::{ESCAPING, Help, page};
@@ -38,12 +39,7 @@ pub struct Arguments {
     #[command(flatten)]
     form: FormArguments,
     /// Seconds to wait for the cluster before giving up
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = 10,
-        value_parser = clap::value_parser!(u64).range(1..=86_400)
-    )]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = within::<u64>(1..=86_400))]
     timeout: u64,
 }
 

@@ -7,6 +7,7 @@ use plinth_farm_member::Cluster;
 use plinth_farm_server::{MachineStatus, Seen, Survey, caller, survey};
 use plinth_runtime::Duration;
 use plinth_terminal::Outcome;
+use plinth_terminal::numbers::within;
 use serde_json::{Value, json};
 
 #[derive(clap::Args, Debug)]
@@ -17,12 +18,7 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     /// Seconds to wait for the coordinators
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = 5,
-        value_parser = clap::value_parser!(u64).range(1..=86_400)
-    )]
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = within::<u64>(1..=86_400))]
     timeout: u64,
 }
 

@@ -6,6 +6,7 @@ use plinth_keeper_bench::run::{Disturbance, Plan, Server, reach, run as run_all}
 use plinth_measure::runs::parse_runs;
 use plinth_measure::{Calibration, server_cpu};
 use plinth_runtime::{Duration, random};
+use plinth_terminal::numbers::within;
 use plinth_terminal::process::raise_file_limit;
 use plinth_terminal::seconds::{parse_positive, parse_seconds};
 use plinth_terminal::{Outcome, connect};
@@ -52,11 +53,11 @@ struct Run {
         value_name = "N",
         value_delimiter = ',',
         default_value = "1,100,800",
-        value_parser = clap::value_parser!(u32).range(1..=100_000)
+        value_parser = within::<u32>(1..=100_000)
     )]
     clients: Vec<u32>,
     /// Requests of each session under way
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within::<u32>(1..=10_000))]
     outstanding: u32,
     /// Seconds to measure each server in each round
     #[arg(long, alias = "seconds", value_name = "SECONDS", default_value_t = 5.0, value_parser = parse_positive)]
@@ -65,23 +66,13 @@ struct Run {
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = parse_seconds)]
     warmup: f64,
     /// Times that each workload runs on each server
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u32>(1..=1000))]
     rounds: u32,
     /// Nodes that are read; also the nodes of 128 bytes that the bulk load creates
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 100_000,
-        value_parser = clap::value_parser!(u64).range(1..=1 << 32)
-    )]
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = within::<u64>(1..=1 << 32))]
     nodes: u64,
     /// Bytes of the nodes that are read and set, 8 to 16384
-    #[arg(
-        long,
-        value_name = "BYTES",
-        default_value_t = 1024,
-        value_parser = clap::value_parser!(u32).range(8..=16384)
-    )]
+    #[arg(long, value_name = "BYTES", default_value_t = 1024, value_parser = within::<u32>(8..=16384))]
     node_bytes: u32,
     /// Processes of a server, for its CPU time and memory; default: those that listen at its addresses
     #[arg(long = "pids", value_name = "NAME=PID,PID…", value_parser = parse_pids)]
@@ -96,12 +87,7 @@ struct Run {
     #[arg(long, value_name = "S", value_parser = parse_seconds, requires = "disturb")]
     disturb_at: Option<f64>,
     /// Time-out of the sessions of `failures`
-    #[arg(
-        long,
-        value_name = "MS",
-        default_value_t = 10_000,
-        value_parser = clap::value_parser!(i32).range(1000..=600_000)
-    )]
+    #[arg(long, value_name = "MS", default_value_t = 10_000, value_parser = within::<i32>(1000..=600_000))]
     session_timeout_ms: i32,
     /// Leave the nodes on the servers
     #[arg(long)]

@@ -12,6 +12,7 @@ use plinth_runtime::real::interrupted;
 use plinth_runtime::{Either, race};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::with_remedy;
+use plinth_terminal::numbers::within;
 use plinth_terminal::serving::ServingArguments;
 use plinth_terminal::tls::TlsArguments;
 use plinth_terminal::{notify, pages};
@@ -47,7 +48,7 @@ pub struct Arguments {
     #[arg(long, alias = "admin", value_name = "IP:PORT")]
     pages: Option<SocketAddr>,
     /// Memory for nodes, in MiB
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = within::<u64>(1..=1 << 20))]
     cache_mib: u64,
     #[command(flatten)]
     tls: TlsArguments,

@@ -2,6 +2,7 @@
 
 use plinth_keeper::Options;
 use plinth_terminal::Outcome;
+use plinth_terminal::numbers::within;
 
 /// No time-out of a session may be shorter than a gateway's own time-outs.
 const SESSION_TIMEOUT_MS_MIN: i64 = 4000;
@@ -12,26 +13,13 @@ const SUPER_DIGEST: &str = "PLINTH_KEEPER_SUPER_DIGEST";
 #[derive(clap::Args, Clone, Debug)]
 pub struct ForClients {
     /// ZooKeeper's tickTime, in milliseconds: time-outs of sessions are from 2 to 20 ticks, unless others are given
-    #[arg(
-        long,
-        value_name = "MS",
-        default_value_t = 2000,
-        value_parser = clap::value_parser!(u32).range(TICK_MS_MIN..=600_000)
-    )]
+    #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = within::<u32>(TICK_MS_MIN..=600_000))]
     tick_ms: u32,
     /// Shortest time-out of a session, as ZooKeeper's minSessionTimeout [default: 2 ticks]
-    #[arg(
-        long,
-        value_name = "MS",
-        value_parser = clap::value_parser!(u32).range(SESSION_TIMEOUT_MS_MIN..=SESSION_TIMEOUT_MS_MAX)
-    )]
+    #[arg(long, value_name = "MS", value_parser = within::<u32>(SESSION_TIMEOUT_MS_MIN..=SESSION_TIMEOUT_MS_MAX))]
     min_session_timeout_ms: Option<u32>,
     /// Longest time-out of a session, as ZooKeeper's maxSessionTimeout [default: 20 ticks]
-    #[arg(
-        long,
-        value_name = "MS",
-        value_parser = clap::value_parser!(u32).range(SESSION_TIMEOUT_MS_MIN..=SESSION_TIMEOUT_MS_MAX)
-    )]
+    #[arg(long, value_name = "MS", value_parser = within::<u32>(SESSION_TIMEOUT_MS_MIN..=SESSION_TIMEOUT_MS_MAX))]
     max_session_timeout_ms: Option<u32>,
     /// Most connections that one address may have, as ZooKeeper's maxClientCnxns; 0 is no limit
     #[arg(long, value_name = "N", default_value_t = 10_000)]

@@ -11,6 +11,7 @@ use plinth_measure::{Calibration, grouped, server_cpu};
 use plinth_runtime::Duration;
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
+use plinth_terminal::numbers::within;
 use plinth_terminal::seconds::parse_seconds;
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -66,7 +67,7 @@ struct Run {
     #[arg(long, value_name = "NAME")]
     workload: String,
     /// Transactions under way at once; default: 100, or 1 for the latency workloads
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(long, value_name = "N", value_parser = within::<u64>(1..=100_000))]
     clients: Option<u64>,
     /// Begin this many transactions per second, whether or not earlier ones have ended. --clients is then the limit
     /// of transactions under way (default 10,000); transactions above the limit are dropped and counted
@@ -79,15 +80,10 @@ struct Run {
     #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = parse_seconds)]
     warmup: f64,
     /// Rows of the table; `--workload bulk-load` creates them
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 1_000_000,
-        value_parser = clap::value_parser!(u64).range(1..=1 << 40)
-    )]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = within::<u64>(1..=1 << 40))]
     rows: u64,
     /// Threads of the load generator
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within::<u64>(1..=1024))]
     threads: u64,
     /// Server processes whose CPU time to measure; default: those of the cluster that run on this machine
     #[arg(long, value_name = "PID", num_args = 1..)]
@@ -96,7 +92,7 @@ struct Run {
     #[arg(long, value_name = "LIBRARY")]
     library: Option<PathBuf>,
     /// Network threads of the library
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within::<u32>(1..=64))]
     library_threads: u32,
     /// File with the output of `bench calibrate --json`; without it the machine is calibrated before the run
     #[arg(long, value_name = "FILE")]

@@ -17,6 +17,7 @@ use plinth_core::key::printable;
 use plinth_measure::grouped;
 use plinth_runtime::{TaskGroup, now};
 use plinth_terminal::connect;
+use plinth_terminal::numbers::within;
 use plinth_terminal::tls::TlsArguments;
 use plinth_terminal::{Outcome, progress};
 use side::{Libraries, Side};
@@ -48,15 +49,10 @@ struct Arguments {
     #[command(flatten)]
     range: RangeArguments,
     /// Pieces copied at once
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = within::<u64>(1..=256))]
     jobs: u64,
     /// Approximate size of a piece in bytes
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 16_000_000,
-        value_parser = clap::value_parser!(i64).range(100_000..=10_000_000_000)
-    )]
+    #[arg(long, value_name = "N", default_value_t = 16_000_000, value_parser = within::<i64>(100_000..=10_000_000_000))]
     piece_bytes: i64,
     /// Replace the data of the target in the range
     #[arg(long)]
@@ -71,12 +67,7 @@ struct Arguments {
     #[arg(long, value_name = "FILE", default_value = "plinth-copy.progress")]
     progress: PathBuf,
     /// Seconds to wait for a cluster before giving up
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = 60,
-        value_parser = clap::value_parser!(u64).range(1..=86_400)
-    )]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = within::<u64>(1..=86_400))]
     timeout: u64,
     /// Print the result as JSON
     #[arg(long)]

@@ -24,6 +24,7 @@ use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, Instant, now, sleep};
 use plinth_server::{NotCreated, create_database};
 use plinth_terminal::children::{self, CHECK_INTERVAL, describe, stop};
+use plinth_terminal::numbers::within;
 use plinth_terminal::{Outcome, connect, keys, ports};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -43,11 +44,7 @@ struct Arguments {
     #[arg(long, value_name = "DIR", default_value = "plinth-data")]
     data_dir: PathBuf,
     /// Server processes [default: 1, or those of the cluster in the directory]
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = clap::value_parser!(u16).range(1..=i64::from(PROCESSES_MAX))
-    )]
+    #[arg(long, value_name = "N", value_parser = within::<u16>(1..=i64::from(PROCESSES_MAX)))]
     processes: Option<u16>,
     /// Copies of the data of a new cluster: single, double, triple [default: single]
     #[arg(long, value_name = "MODE", value_parser = parse_replication)]
@@ -57,21 +54,16 @@ struct Arguments {
     engine: Option<EngineKind>,
     /// Port of the first server; the others take the ports after it [default: 4500, or that of the cluster in the
     /// directory]
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", value_parser = within::<u16>(1..))]
     port: Option<u16>,
     /// Cache of each server, in MiB
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = DEFAULT_CACHE_MIB,
-        value_parser = clap::value_parser!(u64).range(1..=1 << 20)
-    )]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_CACHE_MIB, value_parser = within::<u64>(1..=1 << 20))]
     cache_mib: u64,
     /// Port of the first server's metrics page (/metrics, for Prometheus); the others take the ports after it
-    #[arg(long, alias = "metrics-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, alias = "metrics-port", value_name = "PORT", value_parser = within::<u16>(1..))]
     pages_port: Option<u16>,
     /// Port for ZooKeeper's clients: a gateway that keeps its nodes in this cluster
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", value_parser = within::<u16>(1..))]
     keeper_port: Option<u16>,
     /// Do not restart a server that has died
     #[arg(long)]

@@ -10,6 +10,7 @@ use plinth_rpc::{Credentials, Interface};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::{ASK_AGAIN, ClusterArguments, Connection, block_on};
 use plinth_terminal::keys::{for_new_cluster, found, secret, write};
+use plinth_terminal::numbers::within;
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args, Debug)]
@@ -35,12 +36,7 @@ enum Command {
     /// Close a running cluster that has no keys: give the key file to all its servers. Makes the file if there is none
     Give {
         /// Seconds to wait for the servers
-        #[arg(
-            long,
-            value_name = "SECONDS",
-            default_value_t = 10,
-            value_parser = clap::value_parser!(u64).range(1..=86_400)
-        )]
+        #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = within::<u64>(1..=86_400))]
         timeout: u64,
     },
     /// Let those in who have no key. Servers follow a change of their file at once

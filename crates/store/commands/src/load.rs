@@ -19,6 +19,7 @@ use plinth_core::{Error, Result};
 use plinth_measure::grouped;
 use plinth_runtime::{Duration, Instant, Task, now};
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
+use plinth_terminal::numbers::within;
 use plinth_terminal::{Outcome, progress as bars};
 use progress::{Position, Sidecar, Terms};
 use std::collections::VecDeque;
@@ -49,15 +50,10 @@ struct Arguments {
     #[arg(long, value_name = "PREFIX", default_value = "")]
     prefix: String,
     /// Bytes of keys and values per transaction
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 200_000,
-        value_parser = clap::value_parser!(u64).range(1..=5_000_000)
-    )]
+    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = within::<u64>(1..=5_000_000))]
     batch_bytes: u64,
     /// Transactions under way at once
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = within::<u64>(1..=1000))]
     concurrency: u64,
     /// Resume an earlier load of the file where it stopped
     #[arg(long)]

@@ -10,6 +10,7 @@ use plinth_runtime::{Duration, Either, Task, disk, sleep};
 use plinth_server::metrics::READY;
 use plinth_server::{SSD_CACHE_BYTES, WorkerConfig, accept_lost_registers, run_worker};
 use plinth_terminal::connect::with_remedy;
+use plinth_terminal::numbers::within;
 use plinth_terminal::serving::ServingArguments;
 use plinth_terminal::tls::{Listen, PublicAddress, TlsArguments};
 use plinth_terminal::{Outcome, notify, pages, trace_file};
@@ -60,20 +61,10 @@ struct Arguments {
     #[arg(long, value_name = "NAME", default_value = "")]
     pub data_center: String,
     /// Cache of a storage server's engine, in MiB
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = DEFAULT_CACHE_MIB,
-        value_parser = clap::value_parser!(u64).range(1..=1 << 20)
-    )]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_CACHE_MIB, value_parser = within::<u64>(1..=1 << 20))]
     pub cache_mib: u64,
     /// Workers, each with its own event loop; worker i listens at PORT + i
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 1,
-        value_parser = clap::value_parser!(u16).range(1..=i64::from(WORKERS_MAX))
-    )]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within::<u16>(1..=i64::from(WORKERS_MAX)))]
     pub workers: u16,
     /// Last resort, for one start: if the coordinator of this server has lost its file, let it serve as a new
     /// coordinator that has promised nothing. This may undo commits; read "Lost coordinators" in docs/operating.md

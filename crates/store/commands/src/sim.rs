@@ -4,6 +4,7 @@ use plinth_runtime::Duration;
 use plinth_sim::{
     HAS_PLANTED_FAULTS, HuntOptions, Limits, RunOptions, hunt, scenario, scenarios, workloads,
 };
+use plinth_terminal::numbers::within;
 use plinth_terminal::{Outcome, progress};
 use std::ops::RangeInclusive;
 
@@ -106,10 +107,10 @@ struct Less {
     #[arg(long, value_name = "NAME")]
     service: Option<String>,
     /// Maximum number of machines
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", value_parser = within::<u16>(1..))]
     machines: Option<u16>,
     /// Maximum number of processes per machine
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", value_parser = within::<u16>(1..))]
     processes: Option<u16>,
     /// Maximum simulated seconds of faults
     #[arg(long, value_name = "S")]
@@ -174,7 +175,7 @@ struct Shrink {
     #[command(flatten)]
     which: Which,
     /// Number of seeds to try for each smaller run
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = within::<u64>(1..))]
     tries: u64,
 }
 

@@ -297,6 +297,7 @@ fn value_of(said: &[OsString], flag: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::numbers::within;
     use crate::tls::{Listen, TlsArguments};
     use clap::{Args, Subcommand};
 
@@ -314,7 +315,7 @@ mod tests {
         class: String,
         #[arg(long, default_value = "")]
         machine: String,
-        #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+        #[arg(long, default_value_t = 64, value_parser = within::<u64>(1..=1 << 20))]
         cache_mib: u64,
         #[arg(long, default_value_t = 1)]
         workers: u16,

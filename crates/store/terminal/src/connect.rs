@@ -1,5 +1,6 @@
 //! How client commands find their cluster, and the error they give if it does not answer.
 
+use crate::numbers::within;
 use crate::tls::TlsArguments;
 use crate::{Outcome, status, trace_file};
 use plinth_client::{Database, DatabaseOption};
@@ -29,12 +30,7 @@ pub struct ClusterArguments {
     #[arg(short = 'C', long, value_name = "FILE")]
     pub cluster_file: Option<PathBuf>,
     /// Seconds to wait for the cluster before giving up
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = 10,
-        value_parser = clap::value_parser!(u64).range(1..=86_400)
-    )]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = within::<u64>(1..=86_400))]
     pub timeout: u64,
     #[command(flatten)]
     pub tls: TlsArguments,

@@ -2,7 +2,7 @@
 //!
 //! - [`commands`]: the list of commands.
 //! - [`connect`]: how a tool finds its cluster, and what it says if the cluster does not answer.
-//! - [`tls`], [`knobs`], [`configuration`], [`seconds`]: flags, and files of flags.
+//! - [`tls`], [`knobs`], [`configuration`], [`seconds`], [`numbers`]: flags, and files of flags.
 //! - [`serving`], [`process`], [`children`], [`ports`], [`allocator`], [`notify`], [`trace_file`], [`pages`]: what a
 //!   process has that serves.
 //! - [`keys`], [`status`]: key files, and status documents.
@@ -16,6 +16,7 @@ pub mod connect;
 pub mod keys;
 pub mod knobs;
 pub mod notify;
+pub mod numbers;
 pub mod pages;
 pub mod ports;
 pub mod process;

@@ -15,6 +15,7 @@ use plinth_identity::Identity;
 use plinth_rpc::Transport;
 use plinth_runtime::{Duration, sleep, timeout};
 use plinth_terminal::Outcome;
+use plinth_terminal::numbers::within;
 use plinth_terminal::tls::TlsArguments;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -54,12 +55,7 @@ pub struct RestoreArguments {
     #[arg(long)]
     json: bool,
     /// Seconds to wait for the processes, and for the backup to be read, before giving up
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = 3600,
-        value_parser = clap::value_parser!(u64).range(1..=86_400)
-    )]
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = within::<u64>(1..=86_400))]
     timeout: u64,
     #[command(flatten)]
     tls: TlsArguments,

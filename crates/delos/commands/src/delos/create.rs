@@ -16,6 +16,7 @@ use plinth_identity::Identity;
 use plinth_rpc::Transport;
 use plinth_runtime::{Duration, join_all, random, sleep, timeout};
 use plinth_terminal::Outcome;
+use plinth_terminal::numbers::within;
 use plinth_terminal::tls::TlsArguments;
 use serde_json::json;
 use std::net::SocketAddr;
@@ -46,12 +47,7 @@ pub struct Arguments {
     #[arg(long)]
     pub json: bool,
     /// Seconds to wait for the processes before giving up; the same may be tried again
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = 30,
-        value_parser = clap::value_parser!(u64).range(1..=86_400)
-    )]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = within::<u64>(1..=86_400))]
     pub timeout: u64,
     #[command(flatten)]
     pub tls: TlsArguments,

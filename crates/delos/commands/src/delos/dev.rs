@@ -22,6 +22,7 @@ use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, Instant, now, race, sleep};
 use plinth_terminal::children::{self, CHECK_INTERVAL, stop};
 use plinth_terminal::knobs::parse_knobs;
+use plinth_terminal::numbers::within;
 use plinth_terminal::tls::TlsArguments;
 use plinth_terminal::{Outcome, connect, keys, ports};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -43,25 +44,20 @@ pub struct Arguments {
     #[arg(long, value_name = "KIND", value_parser = parse_kind)]
     kind: String,
     /// Replicas, each a process
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 3,
-        value_parser = clap::value_parser!(u16).range(1..=i64::from(REPLICAS_MAX))
-    )]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u16>(1..=i64::from(REPLICAS_MAX)))]
     replicas: u16,
     /// Directory for all files; if it holds this service already, it is resumed
     #[arg(long, value_name = "DIR", default_value = "plinth-delos")]
     data_dir: PathBuf,
     /// Port of the first replica; the others take the ports after it
-    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = within::<u16>(1..))]
     port: u16,
     /// Port for ZooKeeper's clients of the first replica of kind zelos; the others take the ports after it
     #[arg(long, value_name = "PORT", default_value_t = ZOOKEEPER_PORT)]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(value_parser = within::<u16>(1..))]
     zookeeper_port: u16,
     /// Port of the AdminServer (/commands) of the first replica of kind zelos; the others take the ports after it
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", value_parser = within::<u16>(1..))]
     zookeeper_admin_port: Option<u16>,
     #[command(flatten)]
     clients: ForClients,
@@ -69,7 +65,7 @@ pub struct Arguments {
     #[arg(long = "knob", value_name = "NAME=VALUE")]
     knobs: Vec<String>,
     /// Port of the first replica's metrics page (/metrics, for Prometheus); the others take the ports after it
-    #[arg(long, alias = "metrics-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, alias = "metrics-port", value_name = "PORT", value_parser = within::<u16>(1..))]
     pages_port: Option<u16>,
 }
 

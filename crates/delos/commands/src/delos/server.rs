@@ -18,6 +18,7 @@ use plinth_runtime::metric::page::Page;
 use plinth_runtime::net::Chosen;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Either, Task, race, spawn};
+use plinth_terminal::numbers::within;
 use plinth_terminal::serving::ServingArguments;
 use plinth_terminal::tls::{Listen, PublicAddress, TlsArguments};
 use plinth_terminal::{Outcome, pages, ports};
@@ -49,7 +50,7 @@ pub struct Arguments {
     #[arg(long, value_name = "ENGINE", default_value = "ssd", value_parser = parse_engine)]
     engine: EngineKind,
     /// Cache of the local store, in MiB
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = within::<u64>(1..=1 << 20))]
     cache_mib: u64,
     /// Address for ZooKeeper's clients, for a replica of kind zelos [default: port 2181 of the IP of --listen, or none
     /// with --zookeeper-secure-listen]
