@@ -27,6 +27,7 @@ pub mod transaction_tag;
 pub mod tuple;
 pub mod varint;
 pub mod version;
+mod words;
 
 pub use config::{DatabaseConfig, EngineKind};
 pub use error::{Error, Result};

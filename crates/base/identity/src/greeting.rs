@@ -29,6 +29,7 @@ pub use wire::{ANSWER_BYTES_MAX, HELLO_BYTES_MAX, OFFERS_MAX, PROOF_BYTES};
 use crate::identity::Identity;
 use crate::keys::{Key, KeyId, Keyring};
 use crate::seal::SealKey;
+use plinth_core::texts;
 use proof::{Side, Transcript};
 use std::fmt;
 use std::net::SocketAddr;
@@ -89,28 +90,32 @@ pub struct Session {
     pub receive: SealKey,
 }
 
-/// Why a greeting has failed. The connection is closed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Refusal {
-    /// These bytes are not what is said at this point.
-    Malformed,
-    /// The other side greets in another way: another release.
-    Version(u8),
-    /// To the opener: the other side has no keys, and we have these.
-    PeerHasNoKeys(Vec<KeyId>),
-    /// To the opener: the other side knows none of our keys.
-    KeysUnknownToPeer(Vec<KeyId>),
-    /// To the acceptor: the other side has keys, and we know none of them.
-    KeysUnknownToUs(Vec<KeyId>),
-    /// The connection leads to another process than the opener meant.
-    Misdirected {
-        meant: Option<SocketAddr>,
-        reached: Option<SocketAddr>,
-    },
-    /// The other side does not have the key that it named, or somebody has changed what was said.
-    WrongProof(KeyId),
-    /// The handshake by certificates has failed, for the reason in this line.
-    Certificate(String),
+texts! {
+    /// Why a greeting has failed. The connection is closed.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub enum Refusal {
+        /// These bytes are not what is said at this point.
+        Malformed = "the greeting is malformed: the other side is not a Plinth process";
+        /// The other side greets in another way: another release.
+        Version(version: u8) = "the other side greets in version {version}; use the same release on both";
+        /// To the opener: the other side has no keys, and we have these.
+        PeerHasNoKeys(ids: Vec<KeyId>) =
+            "the other side has no keys; give it the key file with {}, or remove the key file here", Ids(ids);
+        /// To the opener: the other side knows none of our keys.
+        KeysUnknownToPeer(ids: Vec<KeyId>) =
+            "the other side does not know our key {}; give it that key, or take its key file here", Ids(ids);
+        /// To the acceptor: the other side has keys, and we know none of them.
+        KeysUnknownToUs(ids: Vec<KeyId>) =
+            "the other side has key {}, which is not in our key file; add it, or give the other side ours", Ids(ids);
+        /// The connection leads to another process than the opener meant.
+        Misdirected { meant: Option<SocketAddr>, reached: Option<SocketAddr> } =
+            "the connection was meant for {} and has reached {}; see who leads it there, or whether addresses are \
+            translated on the way", Place(meant), Place(reached);
+        /// The other side does not have the key that it named, or somebody has changed what was said.
+        WrongProof(id: KeyId) = "the other side names key {id} and does not have it; somebody may be in between";
+        /// The handshake by certificates has failed, for the reason in this line.
+        Certificate(why: String) = "{why}";
+    }
 }
 
 struct Ids<'a>(&'a [KeyId]);
@@ -129,47 +134,6 @@ impl fmt::Display for Place<'_> {
         match self.0 {
             Some(address) => address.fmt(f),
             None => f.write_str("any process"),
-        }
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Refusal::Malformed => {
-                f.write_str("the greeting is malformed: the other side is not a Plinth process")
-            }
-            Refusal::Version(version) => write!(
-                f,
-                "the other side greets in version {version}; use the same release on both"
-            ),
-            Refusal::PeerHasNoKeys(ids) => write!(
-                f,
-                "the other side has no keys; give it the key file with {}, or remove the key file here",
-                Ids(ids)
-            ),
-            Refusal::KeysUnknownToPeer(ids) => write!(
-                f,
-                "the other side does not know our key {}; give it that key, or take its key file here",
-                Ids(ids)
-            ),
-            Refusal::KeysUnknownToUs(ids) => write!(
-                f,
-                "the other side has key {}, which is not in our key file; add it, or give the other side ours",
-                Ids(ids)
-            ),
-            Refusal::Misdirected { meant, reached } => write!(
-                f,
-                "the connection was meant for {} and has reached {}; see who leads it there, or whether addresses are \
-                 translated on the way",
-                Place(meant),
-                Place(reached)
-            ),
-            Refusal::WrongProof(id) => write!(
-                f,
-                "the other side names key {id} and does not have it; somebody may be in between"
-            ),
-            Refusal::Certificate(why) => f.write_str(why),
         }
     }
 }

@@ -1,46 +1,27 @@
 //! What a connection is to us, and what a request asks for.
 
+use plinth_core::words;
 use std::fmt;
 
-/// Who is at the other end of a connection. A later one may do whatever an earlier one may.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Identity {
-    /// Has proved nothing.
-    Nobody,
-    /// Reads data, and changes nothing.
-    Reader,
-    /// Runs transactions.
-    Client,
-    /// Configures the cluster and looks after it.
-    Operator,
-    /// A process of the cluster itself.
-    Server,
+words! {
+    /// Who is at the other end of a connection. A later one may do whatever an earlier one may.
+    /// The names are those in key files and messages.
+    #[derive(PartialOrd, Ord, Hash)]
+    pub enum Identity {
+        /// Has proved nothing.
+        Nobody = "nobody",
+        /// Reads data, and changes nothing.
+        Reader = "reader",
+        /// Runs transactions.
+        Client = "client",
+        /// Configures the cluster and looks after it.
+        Operator = "operator",
+        /// A process of the cluster itself.
+        Server = "server",
+    }
 }
 
 impl Identity {
-    pub const ALL: [Identity; 5] = [
-        Identity::Nobody,
-        Identity::Reader,
-        Identity::Client,
-        Identity::Operator,
-        Identity::Server,
-    ];
-
-    /// The word for it in key files and messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Identity::Nobody => "nobody",
-            Identity::Reader => "reader",
-            Identity::Client => "client",
-            Identity::Operator => "operator",
-            Identity::Server => "server",
-        }
-    }
-
-    pub fn from_name(name: &str) -> Option<Identity> {
-        Self::ALL.into_iter().find(|one| one.name() == name)
-    }
-
     /// Its number in messages.
     pub(crate) fn number(self) -> u8 {
         self as u8

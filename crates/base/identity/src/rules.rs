@@ -31,6 +31,7 @@ mod tests;
 
 pub use parse::RulesError;
 
+use plinth_core::texts;
 use std::fmt;
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -289,30 +290,16 @@ impl Default for Rules {
     }
 }
 
-/// Why no rule holds.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Mismatch {
-    NotValid,
-    Expired,
-    /// The first condition of each rule that does not hold.
-    Conditions(Vec<String>),
-}
-
-impl fmt::Display for Mismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Mismatch::NotValid => f.write_str(
-                "the peer's certificate is not signed by a trusted root, or is not for this use; compare the CA files",
-            ),
-            Mismatch::Expired => f.write_str(
-                "the peer's certificate is not good at this time; renew it, or compare the clocks",
-            ),
-            Mismatch::Conditions(conditions) => write!(
-                f,
-                "the peer's certificate fails {}; give it another one, or change the rules",
-                conditions.join(" and ")
-            ),
-        }
+texts! {
+    /// Why no rule holds.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub enum Mismatch {
+        NotValid =
+            "the peer's certificate is not signed by a trusted root, or is not for this use; compare the CA files";
+        Expired = "the peer's certificate is not good at this time; renew it, or compare the clocks";
+        /// The first condition of each rule that does not hold.
+        Conditions(conditions: Vec<String>) =
+            "the peer's certificate fails {}; give it another one, or change the rules", conditions.join(" and ");
     }
 }
 

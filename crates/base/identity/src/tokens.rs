@@ -41,6 +41,7 @@ pub use signing::{Claims, SigningKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use plinth_core::key::printable;
+use plinth_core::texts;
 use ring::signature::{ED25519, UnparsedPublicKey};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -51,59 +52,29 @@ pub const TOKEN_BYTES_MAX: usize = 16 << 10;
 pub const KEY_NAME_BYTES_MAX: usize = 128;
 const SIGNATURE_BYTES: usize = 64;
 
-/// Why a token is refused.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum TokenError {
-    TooLong(usize),
-    /// What of it is malformed.
-    Malformed(&'static str),
-    /// It is not signed with Ed25519.
-    Algorithm,
-    /// No trusted key has this name.
-    UnknownKey(String),
-    /// The signature is not one of the key with this name.
-    Signature(String),
-    /// It is good from this second on.
-    TooEarly(u64),
-    /// It was good until this second.
-    Over(u64),
-    /// It is for other clusters.
-    Audience,
-}
-
-impl fmt::Display for TokenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TokenError::TooLong(bytes) => write!(
-                f,
-                "the token has {bytes} bytes, more than {TOKEN_BYTES_MAX}; grant fewer prefixes"
-            ),
-            TokenError::Malformed(what) => write!(f, "the token is malformed: {what}"),
-            TokenError::Algorithm => {
-                f.write_str("the token's alg is not EdDSA; sign it with an Ed25519 key")
-            }
-            TokenError::UnknownKey(name) => write!(
-                f,
-                "the token is signed with key {}, which is not trusted; trust it, or sign with another key",
-                printable(name.as_bytes())
-            ),
-            TokenError::Signature(name) => write!(
-                f,
-                "the token's signature is not one of key {}; it was changed, or signed with another key",
-                printable(name.as_bytes())
-            ),
-            TokenError::TooEarly(from) => write!(
-                f,
-                "the token is good from second {from} on; wait, or compare the clocks"
-            ),
-            TokenError::Over(until) => write!(
-                f,
-                "the token was good until second {until}; get a new one, or compare the clocks"
-            ),
-            TokenError::Audience => {
-                f.write_str("the token's aud names other clusters; get one for this cluster")
-            }
-        }
+texts! {
+    /// Why a token is refused.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub enum TokenError {
+        TooLong(bytes: usize) = "the token has {bytes} bytes, more than {TOKEN_BYTES_MAX}; grant fewer prefixes";
+        /// What of it is malformed.
+        Malformed(what: &'static str) = "the token is malformed: {what}";
+        /// It is not signed with Ed25519.
+        Algorithm = "the token's alg is not EdDSA; sign it with an Ed25519 key";
+        /// No trusted key has this name.
+        UnknownKey(name: String) =
+            "the token is signed with key {}, which is not trusted; trust it, or sign with another key",
+            printable(name.as_bytes());
+        /// The signature is not one of the key with this name.
+        Signature(name: String) =
+            "the token's signature is not one of key {}; it was changed, or signed with another key",
+            printable(name.as_bytes());
+        /// It is good from this second on.
+        TooEarly(from: u64) = "the token is good from second {from} on; wait, or compare the clocks";
+        /// It was good until this second.
+        Over(until: u64) = "the token was good until second {until}; get a new one, or compare the clocks";
+        /// It is for other clusters.
+        Audience = "the token's aud names other clusters; get one for this cluster";
     }
 }
 

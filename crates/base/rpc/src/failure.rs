@@ -7,6 +7,7 @@
 
 use crate::knobs::FAILURE_DETECTION_MS;
 use crate::{Interface, Registration, Transport, Waiters, requests};
+use plinth_core::texts;
 use plinth_core::{Error, Uid, record};
 use plinth_runtime::{Boxed, Duration, probe};
 
@@ -47,24 +48,16 @@ impl FailureBeacon {
     }
 }
 
-/// Why a role counts as gone.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Gone {
-    /// Its process lives but no longer hosts the role.
-    Ended,
-    /// No process listens at its address.
-    Refused,
-    /// Nothing comes from its process, not even an answer to a ping.
-    Silent,
-}
-
-impl std::fmt::Display for Gone {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Gone::Ended => "the role ended, its process lives",
-            Gone::Refused => "no process listens there any more",
-            Gone::Silent => "its process does not answer, or cannot be reached",
-        })
+texts! {
+    /// Why a role counts as gone.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Gone {
+        /// Its process lives but no longer hosts the role.
+        Ended = "the role ended, its process lives";
+        /// No process listens at its address.
+        Refused = "no process listens there any more";
+        /// Nothing comes from its process, not even an answer to a ping.
+        Silent = "its process does not answer, or cannot be reached";
     }
 }
 

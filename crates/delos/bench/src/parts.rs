@@ -3,38 +3,22 @@
 use crate::figure::Figure;
 use crate::plan::Plan;
 use crate::{append, apply, lease, rates, reconfigure};
+use plinth_core::words;
 use plinth_runtime::Boxed;
 use std::path::{Path, PathBuf};
 
-/// See the module.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
-    Figure7,
-    Figure9,
-    Figure10,
-    QuorumAppend,
-    Reconfigure,
+words! {
+    /// See the module.
+    pub enum Part {
+        Figure7 = "figure-7",
+        Figure9 = "figure-9",
+        Figure10 = "figure-10",
+        QuorumAppend = "quorum-append",
+        Reconfigure = "reconfigure",
+    }
 }
 
 impl Part {
-    pub const ALL: [Part; 5] = [
-        Part::Figure7,
-        Part::Figure9,
-        Part::Figure10,
-        Part::QuorumAppend,
-        Part::Reconfigure,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Part::Figure7 => "figure-7",
-            Part::Figure9 => "figure-9",
-            Part::Figure10 => "figure-10",
-            Part::QuorumAppend => "quorum-append",
-            Part::Reconfigure => "reconfigure",
-        }
-    }
-
     pub fn about(self) -> &'static str {
         match self {
             Part::Figure7 => {
@@ -53,10 +37,6 @@ impl Part {
                 "appends while the log is reconfigured: failures, and the longest pause"
             }
         }
-    }
-
-    pub fn parse(name: &str) -> Option<Part> {
-        Part::ALL.into_iter().find(|part| part.name() == name)
     }
 }
 

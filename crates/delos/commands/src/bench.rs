@@ -5,6 +5,7 @@ use plinth_delos_bench::parts::{Part, measure};
 use plinth_delos_bench::plan::Plan;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, race};
+use plinth_terminal::numbers::within;
 use plinth_terminal::process::raise_file_limit;
 use plinth_terminal::seconds::parse_positive;
 use plinth_terminal::{Outcome, connect};
@@ -19,10 +20,10 @@ pub struct Arguments {
     #[arg(long, alias = "seconds", value_name = "SECONDS", default_value_t = 2.0, value_parser = parse_positive)]
     duration: f64,
     /// How often things that are compared are measured, in turn
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u32>(1..=1000))]
     rounds: u32,
     /// Milliseconds to a replica far away and back, in figure-10
-    #[arg(long, value_name = "MS", default_value_t = 48, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    #[arg(long, value_name = "MS", default_value_t = 48, value_parser = within::<u64>(1..=10_000))]
     round_trip_ms: u64,
     /// Directory on whose disk it is measured; what is made there is removed
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -45,7 +46,7 @@ fn parse_part(name: &str) -> Result<Asked, String> {
     if name == "list" {
         return Ok(Asked::List);
     }
-    Part::parse(name).map(Asked::One).ok_or_else(|| {
+    Part::from_name(name).map(Asked::One).ok_or_else(|| {
         let names = Part::ALL.map(Part::name);
         format!("there are {}, and list", names.join(", "))
     })

@@ -8,6 +8,7 @@
 //! replica does not know.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use plinth_core::texts;
 
 const VERSION: u8 = 1;
 /// A longer entry is refused before it reaches the log.
@@ -15,24 +16,14 @@ pub const ENTRY_BYTES_MAX: usize = 10 << 20;
 /// Far above the number of engines of any stack.
 const HEADERS_MAX: u16 = 1000;
 
-/// Why bytes are no entry.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Malformed {
-    /// It was written by a later release.
-    Version(u8),
-    /// The bytes end too early, or the headers are not in order.
-    Bytes,
-}
-
-impl std::fmt::Display for Malformed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Malformed::Version(version) => write!(
-                f,
-                "the entry has format {version}, this release reads {VERSION}"
-            ),
-            Malformed::Bytes => f.write_str("the entry is damaged"),
-        }
+texts! {
+    /// Why bytes are no entry.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Malformed {
+        /// It was written by a later release.
+        Version(version: u8) = "the entry has format {version}, this release reads {VERSION}";
+        /// The bytes end too early, or the headers are not in order.
+        Bytes = "the entry is damaged";
     }
 }
 

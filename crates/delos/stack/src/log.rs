@@ -2,38 +2,28 @@
 
 use bytes::Bytes;
 use plinth_core::Error;
+use plinth_core::texts;
 use std::rc::Rc;
 
 /// The place of an entry. The first is 1, and each is larger by one than the one before.
 pub type LogPos = u64;
 
-/// Why a log does not do what was asked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LogError {
-    /// It takes no more entries.
-    Sealed,
-    /// Entries before this position are gone.
-    Trimmed(LogPos),
-    /// The entry may be in the log, now or later, or not.
-    Unknown,
-    /// The entry has so many bytes: too many.
-    TooLong(usize),
-    /// The map has so many parts, and may have no more until some are trimmed. The log goes on as it is.
-    ManyParts(usize),
-    /// The log cannot be used any more.
-    Failed(Error),
-}
-
-impl std::fmt::Display for LogError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            LogError::Sealed => f.write_str("the log is sealed"),
-            LogError::Trimmed(pos) => write!(f, "log entries before {pos} are gone"),
-            LogError::Unknown => f.write_str("nobody knows whether the entry is in the log"),
-            LogError::TooLong(bytes) => write!(f, "an entry of {bytes} bytes is too long"),
-            LogError::ManyParts(parts) => write!(f, "the log has {parts} parts: trim it first"),
-            LogError::Failed(error) => write!(f, "the log failed: {error}"),
-        }
+texts! {
+    /// Why a log does not do what was asked.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum LogError {
+        /// It takes no more entries.
+        Sealed = "the log is sealed";
+        /// Entries before this position are gone.
+        Trimmed(pos: LogPos) = "log entries before {pos} are gone";
+        /// The entry may be in the log, now or later, or not.
+        Unknown = "nobody knows whether the entry is in the log";
+        /// The entry has so many bytes: too many.
+        TooLong(bytes: usize) = "an entry of {bytes} bytes is too long";
+        /// The map has so many parts, and may have no more until some are trimmed. The log goes on as it is.
+        ManyParts(parts: usize) = "the log has {parts} parts: trim it first";
+        /// The log cannot be used any more.
+        Failed(error: Error) = "the log failed: {error}";
     }
 }
 

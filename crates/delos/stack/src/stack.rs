@@ -13,6 +13,7 @@ use crate::log::{LogError, LogPos};
 use crate::store::{RoTx, RwTx};
 use bytes::Bytes;
 use plinth_core::Error;
+use plinth_core::texts;
 use plinth_runtime::{Duration, Instant, now};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -73,24 +74,16 @@ pub trait Applicator: 'static {
 /// Identity of a replica, for the life of its store.
 pub type ReplicaId = u64;
 
-/// Why a proposal has no answer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lost {
-    /// See [`LogError`]: after [`LogError::Unknown`] the entry may be applied, now or later.
-    Log(LogError),
-    /// This replica has stopped. The entry may be applied by others.
-    Stopped,
-    /// Only this replica may propose now, because it has the lease. The entry is not applied, now or later.
-    Elsewhere(ReplicaId),
-}
-
-impl std::fmt::Display for Lost {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Lost::Log(error) => error.fmt(f),
-            Lost::Stopped => f.write_str("the replica has stopped"),
-            Lost::Elsewhere(holder) => write!(f, "replica {holder} has the lease: propose there"),
-        }
+texts! {
+    /// Why a proposal has no answer.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Lost {
+        /// See [`LogError`]: after [`LogError::Unknown`] the entry may be applied, now or later.
+        Log(error: LogError) = "{error}";
+        /// This replica has stopped. The entry may be applied by others.
+        Stopped = "the replica has stopped";
+        /// Only this replica may propose now, because it has the lease. The entry is not applied, now or later.
+        Elsewhere(holder: ReplicaId) = "replica {holder} has the lease: propose there";
     }
 }
 

@@ -5,6 +5,7 @@ use crate::request::Request;
 use crate::{Code, Ended, Refused, limits, proto, query, refuse};
 use bytes::Bytes;
 use plinth_core::Error;
+use plinth_core::texts;
 use plinth_delos::entry::Entry;
 use plinth_delos::log::LogError;
 use plinth_delos::stack::{Answer as Proposed, Engine, Lost};
@@ -14,22 +15,15 @@ use plinth_runtime::{Duration, sleep};
 
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Why a request has no answer.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Problem {
-    Refused(Refused),
-    /// Nothing has changed; ask again, or ask another replica.
-    Unavailable(String),
-    /// It may have been executed, or may still be.
-    Unknown(String),
-}
-
-impl std::fmt::Display for Problem {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Problem::Refused(refused) => refused.fmt(f),
-            Problem::Unavailable(why) | Problem::Unknown(why) => f.write_str(why),
-        }
+texts! {
+    /// Why a request has no answer.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub enum Problem {
+        Refused(refused: Refused) = "{refused}";
+        /// Nothing has changed; ask again, or ask another replica.
+        Unavailable(why: String) = "{why}";
+        /// It may have been executed, or may still be.
+        Unknown(why: String) = "{why}";
     }
 }
 

@@ -45,6 +45,7 @@ mod work;
 pub use serving::KIND;
 
 use plinth_core::Error;
+use plinth_core::words;
 use plinth_delos::stack::Failure;
 
 /// What may be asked for and stored.
@@ -88,56 +89,26 @@ pub struct Refused {
 
 impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.code.word(), self.why)
+        write!(f, "{}: {}", self.code.name(), self.why)
     }
 }
 
-/// Kinds of refusals.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Code {
-    /// The request makes no sense: an unknown column, a value of another kind.
-    BadRequest,
-    ConditionFailed,
-    /// A table, an index or a column is there already.
-    Exists,
-    /// A table or an index is not there.
-    Unknown,
-    RowExists,
-    RowNotFound,
-    /// Two rows would have the same values in a unique index.
-    Duplicate,
-    /// A limit.
-    TooLarge,
-}
-
-impl Code {
-    const ALL: [Code; 8] = [
-        Code::BadRequest,
-        Code::ConditionFailed,
-        Code::Exists,
-        Code::Unknown,
-        Code::RowExists,
-        Code::RowNotFound,
-        Code::Duplicate,
-        Code::TooLarge,
-    ];
-
-    /// The one with this word, if this release has it.
-    pub fn parse(word: &str) -> Option<Code> {
-        Code::ALL.into_iter().find(|code| code.word() == word)
-    }
-
-    pub fn word(self) -> &'static str {
-        match self {
-            Code::BadRequest => "bad_request",
-            Code::ConditionFailed => "condition_failed",
-            Code::Exists => "exists",
-            Code::Unknown => "unknown",
-            Code::RowExists => "row_exists",
-            Code::RowNotFound => "row_not_found",
-            Code::Duplicate => "duplicate",
-            Code::TooLarge => "too_large",
-        }
+words! {
+    /// Kinds of refusals.
+    pub enum Code {
+        /// The request makes no sense: an unknown column, a value of another kind.
+        BadRequest = "bad_request",
+        ConditionFailed = "condition_failed",
+        /// A table, an index or a column is there already.
+        Exists = "exists",
+        /// A table or an index is not there.
+        Unknown = "unknown",
+        RowExists = "row_exists",
+        RowNotFound = "row_not_found",
+        /// Two rows would have the same values in a unique index.
+        Duplicate = "duplicate",
+        /// A limit.
+        TooLarge = "too_large",
     }
 }
 

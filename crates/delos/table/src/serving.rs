@@ -8,6 +8,7 @@ use crate::request::Request;
 use crate::{Code, Ended, Refused, proto, query};
 use bytes::Bytes;
 use plinth_core::Error;
+use plinth_core::words;
 use plinth_delos::base::Stopped;
 use plinth_delos::entry::Entry;
 use plinth_delos::replica::messages::Called;
@@ -21,42 +22,27 @@ use std::rc::Rc;
 /// A replica looks now and then whether something is to be done in steps, and nobody does it.
 const LOOK_MS: std::ops::Range<u64> = 100..300;
 
-/// What a gateway asks of a replica.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Operation {
-    /// `Request` → `Answer`.
-    Execute,
-    /// `Query` → `Page`.
-    Read,
-    /// `Description` → `Described`.
-    Describe,
+words! {
+    /// What a gateway asks of a replica.
+    pub enum Operation {
+        /// `Request` → `Answer`.
+        Execute = "execute",
+        /// `Query` → `Page`.
+        Read = "read",
+        /// `Description` → `Described`.
+        Describe = "describe",
+    }
 }
 
 impl Operation {
-    const ALL: [Operation; 3] = [Operation::Execute, Operation::Read, Operation::Describe];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Operation::Execute => "execute",
-            Operation::Read => "read",
-            Operation::Describe => "describe",
-        }
-    }
-
     /// True if it changes nothing, so that it may be asked for again.
     pub fn reads(self) -> bool {
         self != Operation::Execute
     }
-
-    fn parse(name: &str) -> Option<Operation> {
-        Operation::ALL
-            .into_iter()
-            .find(|operation| operation.name() == name)
-    }
 }
 
 fn refused(Refused { code, why }: Refused) -> Called {
-    let code = code.word().into();
+    let code = code.name().into();
     Called::Refused { code, why }
 }
 
@@ -152,7 +138,7 @@ impl Serves for Tables {
     }
 
     async fn call(stack: &Stack, operation: &str, request: &Bytes) -> Called {
-        let Some(operation) = Operation::parse(operation) else {
+        let Some(operation) = Operation::from_name(operation) else {
             return bad_request(format!(
                 "there is no operation {operation:?}: use tables through `plinth table server -C SERVICE` and gRPC"
             ));

@@ -9,6 +9,7 @@ use crate::report::Report;
 use crate::values::{key, row_of, serial_of, value};
 use crate::zipf::Zipf;
 use bytes::Bytes;
+use plinth_core::words;
 use plinth_core::{Error, KeySelector};
 use plinth_farm_structures::Result as StructureResult;
 use plinth_farm_structures::btree::Settings;
@@ -23,35 +24,24 @@ use std::collections::BTreeMap;
 const SCAN_ROWS: u64 = 100;
 const TREE_BYTES: usize = 4000;
 
-/// What transactions do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mix {
-    /// Half of them read a row, half of them update one.
-    A,
-    /// 95 in 100 read a row, 5 update one.
-    B,
-    /// They read a row.
-    C,
-    /// 95 in 100 scan up to 100 rows, 5 insert one.
-    E,
+words! {
+    /// What transactions do.
+    pub enum Mix {
+        /// Half of them read a row, half of them update one.
+        A = "a",
+        /// 95 in 100 read a row, 5 update one.
+        B = "b",
+        /// They read a row.
+        C = "c",
+        /// 95 in 100 scan up to 100 rows, 5 insert one.
+        E = "e",
+    }
 }
 
 impl Mix {
-    pub const ALL: [Mix; 4] = [Mix::A, Mix::B, Mix::C, Mix::E];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Mix::A => "a",
-            Mix::B => "b",
-            Mix::C => "c",
-            Mix::E => "e",
-        }
-    }
-
     /// The error says which there are.
     pub fn parse(name: &str) -> Result<Mix, String> {
-        let found = Mix::ALL.into_iter().find(|mix| mix.name() == name);
-        found.ok_or("there are a, b, c and e".into())
+        Mix::from_name(name).ok_or("there are a, b, c and e".into())
     }
 
     /// False if it scans.

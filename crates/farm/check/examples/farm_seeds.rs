@@ -9,7 +9,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let number = |at: usize| arguments.get(at).and_then(|text| text.parse::<u64>().ok());
-    let workload = arguments.first().and_then(|name| Workload::of_name(name));
+    let workload = arguments.first().and_then(|name| Workload::from_name(name));
     let (Some(workload), Some(first), Some(count)) = (workload, number(1), number(2)) else {
         let names = Workload::ALL.map(Workload::name).join("|");
         eprintln!("farm_seeds {names} FIRST COUNT [FAULT]");

@@ -38,6 +38,7 @@ mod storm;
 mod twice;
 mod world;
 
+use plinth_core::words;
 use plinth_runtime::knobs::{Knobs, set_knobs};
 use plinth_runtime::sim::worlds::Limits;
 use plinth_runtime::sim::{SimConfig, Simulation, control};
@@ -46,74 +47,37 @@ use std::fmt;
 use std::rc::Rc;
 use world::World;
 
-/// What runs on the machines.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Workload {
-    /// Transactions on a tree and a hash table.
-    Structures,
-    /// Transactions on keys and values.
-    Pairs,
-    /// TPC-C.
-    Orders,
-    /// Transactions and queries on a graph.
-    Graph,
-    /// The first while machines fail.
-    StructuresInStorm,
-    /// Keys and values while machines fail.
-    PairsInStorm,
-    /// TPC-C while machines fail.
-    OrdersInStorm,
-    /// A graph while machines fail.
-    GraphInStorm,
-    /// A tree and a table on disks, while the power fails too.
-    DurableStructures,
-    /// TPC-C, in the same way.
-    DurableOrders,
-    /// The structures in a durable cluster whose backups are on disk only, with primaries that load slowly.
-    StructuresOnDisk,
-    /// TPC-C, in the same way.
-    OrdersOnDisk,
+words! {
+    /// What runs on the machines, by its name in `plinth tools sim`.
+    pub enum Workload {
+        /// Transactions on a tree and a hash table.
+        Structures = "farm_structures",
+        /// Transactions on keys and values.
+        Pairs = "farm_pairs",
+        /// TPC-C.
+        Orders = "farm_orders",
+        /// Transactions and queries on a graph.
+        Graph = "farm_graph",
+        /// The first while machines fail.
+        StructuresInStorm = "farm_structures_storm",
+        /// Keys and values while machines fail.
+        PairsInStorm = "farm_pairs_storm",
+        /// TPC-C while machines fail.
+        OrdersInStorm = "farm_orders_storm",
+        /// A graph while machines fail.
+        GraphInStorm = "farm_graph_storm",
+        /// A tree and a table on disks, while the power fails too.
+        DurableStructures = "farm_structures_durable",
+        /// TPC-C, in the same way.
+        DurableOrders = "farm_orders_durable",
+        /// The structures in a durable cluster whose backups are on disk only, with primaries that load slowly.
+        StructuresOnDisk = "farm_structures_on_disk",
+        /// TPC-C, in the same way.
+        OrdersOnDisk = "farm_orders_on_disk",
+    }
 }
 
 impl Workload {
-    pub const ALL: [Workload; 12] = [
-        Workload::Structures,
-        Workload::Pairs,
-        Workload::Orders,
-        Workload::Graph,
-        Workload::StructuresInStorm,
-        Workload::PairsInStorm,
-        Workload::OrdersInStorm,
-        Workload::GraphInStorm,
-        Workload::DurableStructures,
-        Workload::DurableOrders,
-        Workload::StructuresOnDisk,
-        Workload::OrdersOnDisk,
-    ];
-
-    /// Its name in `plinth tools sim`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Workload::Structures => "farm_structures",
-            Workload::Pairs => "farm_pairs",
-            Workload::Orders => "farm_orders",
-            Workload::Graph => "farm_graph",
-            Workload::StructuresInStorm => "farm_structures_storm",
-            Workload::PairsInStorm => "farm_pairs_storm",
-            Workload::OrdersInStorm => "farm_orders_storm",
-            Workload::GraphInStorm => "farm_graph_storm",
-            Workload::DurableStructures => "farm_structures_durable",
-            Workload::DurableOrders => "farm_orders_durable",
-            Workload::StructuresOnDisk => "farm_structures_on_disk",
-            Workload::OrdersOnDisk => "farm_orders_on_disk",
-        }
-    }
-
-    pub fn of_name(name: &str) -> Option<Workload> {
-        let mut all = Workload::ALL.into_iter();
-        all.find(|workload| workload.name() == name)
-    }
-
     fn is_stormy(self) -> bool {
         use Workload::{GraphInStorm, OrdersInStorm, PairsInStorm, StructuresInStorm};
         let is_in_memory = matches!(

@@ -3,6 +3,7 @@
 use crate::image::{Image, Table};
 use crate::settings::Policy;
 use crate::view::Configuration;
+use plinth_core::texts;
 use plinth_farm_fabric::Memory;
 use plinth_farm_fabric::{Host, Machine};
 use plinth_farm_memory::{Error, Old, Pointer, Region, Shape, Sizes, Slabs};
@@ -10,27 +11,18 @@ use plinth_runtime::nobody_has_lied;
 use plinth_runtime::sync::{Notify, Permits};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::rc::Rc;
 
-/// The memory does not fit the view.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unfit {
-    /// The view names a slot that the memory does not have.
-    NoSlot(u16),
-    /// Sizes, or what a slot holds.
-    Memory(Error),
-    /// The configuration has a whole replica of the region here, and the disk of this machine was not read for it.
-    NotLoaded(u16),
-}
-
-impl fmt::Display for Unfit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Unfit::NoSlot(slot) => write!(f, "the memory has no slot {slot}"),
-            Unfit::Memory(error) => write!(f, "{error}"),
-            Unfit::NotLoaded(region) => write!(f, "region {region} was not read from the disk"),
-        }
+texts! {
+    /// The memory does not fit the view.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Unfit {
+        /// The view names a slot that the memory does not have.
+        NoSlot(slot: u16) = "the memory has no slot {slot}";
+        /// Sizes, or what a slot holds.
+        Memory(error: Error) = "{error}";
+        /// The configuration has a whole replica of the region here, and the disk of this machine was not read for it.
+        NotLoaded(region: u16) = "region {region} was not read from the disk";
     }
 }
 

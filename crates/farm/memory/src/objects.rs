@@ -2,30 +2,32 @@
 
 use crate::pointer::Pointer;
 use bytes::Bytes;
-use std::fmt;
+use plinth_core::texts;
 use std::future::Future;
 
-/// Why a transaction ends without effect. All that it has read before was one consistent snapshot.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Abort {
-    /// Another transaction has changed, or is about to change, what this one has read or wants to write.
-    Conflict,
-    /// The version of the snapshot is gone: there is no old version (single-version mode, or a new primary; §4.7).
-    TooOld,
-    /// There is no memory for another object, or for an old version (`mv-abort`; §5.3).
-    Full,
-    /// A machine has failed meanwhile. Its effect was undone.
-    Failed,
-    /// Its outcome is not known, and will not be known here.
-    Unknown,
-    /// No object is allocated there at the snapshot: it was freed, perhaps by this transaction, or never made.
-    NotAllocated,
-    /// Too many bytes for an object, or for a transaction.
-    TooLarge,
-    /// Reads of a transaction that may not write; a use after its end; a snapshot that is older than any may be.
-    NotAllowed,
-    /// This process has left the cluster, or its clock is broken.
-    Left,
+texts! {
+    /// Why a transaction ends without effect. All that it has read before was one consistent snapshot.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Abort {
+        /// Another transaction has changed, or is about to change, what this one has read or wants to write.
+        Conflict = "another transaction has changed what this one relies on";
+        /// The version of the snapshot is gone: there is no old version (single-version mode, or a new primary; §4.7).
+        TooOld = "the version of the snapshot is gone";
+        /// There is no memory for another object, or for an old version (`mv-abort`; §5.3).
+        Full = "the memory is full";
+        /// A machine has failed meanwhile. Its effect was undone.
+        Failed = "a machine has failed during the transaction, which has had no effect";
+        /// Its outcome is not known, and will not be known here.
+        Unknown = "it is not known whether the transaction has had an effect";
+        /// No object is allocated there at the snapshot: it was freed, perhaps by this transaction, or never made.
+        NotAllocated = "no object is allocated at this place";
+        /// Too many bytes for an object, or for a transaction.
+        TooLarge = "the object or the transaction is too large";
+        /// Reads of a transaction that may not write; a use after its end; a snapshot that is older than any may be.
+        NotAllowed = "the transaction may not do this";
+        /// This process has left the cluster, or its clock is broken.
+        Left = "this process is no member of the cluster any more";
+    }
 }
 
 impl Abort {
@@ -48,22 +50,6 @@ impl Abort {
             self,
             Abort::Conflict | Abort::TooOld | Abort::Full | Abort::Failed
         )
-    }
-}
-
-impl fmt::Display for Abort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Abort::Conflict => "another transaction has changed what this one relies on",
-            Abort::TooOld => "the version of the snapshot is gone",
-            Abort::Full => "the memory is full",
-            Abort::Failed => "a machine has failed during the transaction, which has had no effect",
-            Abort::Unknown => "it is not known whether the transaction has had an effect",
-            Abort::NotAllocated => "no object is allocated at this place",
-            Abort::TooLarge => "the object or the transaction is too large",
-            Abort::NotAllowed => "the transaction may not do this",
-            Abort::Left => "this process is no member of the cluster any more",
-        })
     }
 }
 

@@ -18,42 +18,29 @@ use crate::messages::{Body, Message};
 use crate::state::{Notice, Restored, Settings, State};
 use crate::sync::{Shared, Untimed};
 use crate::watch::Rate;
+use plinth_core::texts;
 use plinth_runtime::{planted, probe};
-use std::fmt;
 
-/// Why a configuration cannot be proposed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal {
-    /// Its clock has broken its bounds.
-    Broken,
-    /// The proposal before is not decided yet.
-    UnderWay,
-    /// It is not a member of the present configuration, or would not be one of the new one.
-    NotAMember,
-    /// It has joined, and has not synchronised since: it does not know what timestamps were given out.
-    KnowsNoTime,
-    /// The master's lease may still run, or the new configuration would keep the master.
-    MasterLives,
-    /// This member would be removed, and its lease may still run.
-    LeaseRuns(MemberId),
-    /// There is no configuration to restore.
-    NothingBefore,
-    /// This member of the present configuration would be one of a restored one, which has none of them.
-    IsMember(MemberId),
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Refusal::Broken => write!(f, "the clock of this machine has broken its bounds"),
-            Refusal::UnderWay => write!(f, "a proposal is under way"),
-            Refusal::NotAMember => write!(f, "this server is not a member"),
-            Refusal::KnowsNoTime => write!(f, "this server has not synchronised since it joined"),
-            Refusal::MasterLives => write!(f, "the master may still be alive"),
-            Refusal::LeaseRuns(id) => write!(f, "the lease of member {id} may still run"),
-            Refusal::NothingBefore => write!(f, "there is no configuration to restore"),
-            Refusal::IsMember(id) => write!(f, "{id} is a member of the configuration before"),
-        }
+texts! {
+    /// Why a configuration cannot be proposed.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Refusal {
+        /// Its clock has broken its bounds.
+        Broken = "the clock of this machine has broken its bounds";
+        /// The proposal before is not decided yet.
+        UnderWay = "a proposal is under way";
+        /// It is not a member of the present configuration, or would not be one of the new one.
+        NotAMember = "this server is not a member";
+        /// It has joined, and has not synchronised since: it does not know what timestamps were given out.
+        KnowsNoTime = "this server has not synchronised since it joined";
+        /// The master's lease may still run, or the new configuration would keep the master.
+        MasterLives = "the master may still be alive";
+        /// This member would be removed, and its lease may still run.
+        LeaseRuns(id: MemberId) = "the lease of member {id} may still run";
+        /// There is no configuration to restore.
+        NothingBefore = "there is no configuration to restore";
+        /// This member of the present configuration would be one of a restored one, which has none of them.
+        IsMember(id: MemberId) = "{id} is a member of the configuration before";
     }
 }
 

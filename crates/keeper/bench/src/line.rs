@@ -8,6 +8,7 @@
 
 use bytes::Bytes;
 use plinth_core::output::Output;
+use plinth_core::texts;
 use plinth_keeper::wire::{
     AnswerHeader, ConnectRequest, Incoming, Request, decode_connect_answer, decode_incoming,
     encode_connect_request, encode_request, take_frame,
@@ -22,24 +23,16 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// New sessions send a password of zeros, as ZooKeeper's clients do.
 const NO_PASSWORD: Bytes = Bytes::from_static(&[0; 16]);
 
-/// Why a session cannot go on.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Failure {
-    /// The connection is gone or could not be had.
-    Lost(String),
-    /// The server has ended the session.
-    Expired,
-    /// An answer is wrong.
-    Wrong(String),
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Failure::Lost(why) => write!(f, "the connection is lost: {why}"),
-            Failure::Expired => f.write_str("the session has expired"),
-            Failure::Wrong(what) => f.write_str(what),
-        }
+texts! {
+    /// Why a session cannot go on.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub enum Failure {
+        /// The connection is gone or could not be had.
+        Lost(why: String) = "the connection is lost: {why}";
+        /// The server has ended the session.
+        Expired = "the session has expired";
+        /// An answer is wrong.
+        Wrong(what: String) = "{what}";
     }
 }
 

@@ -3,29 +3,17 @@
 //! They are those of the paper about FDBKeeper (PVLDB 18, 2025, section 6), with the nodes that its authors' published
 //! settings describe. Each session has one request under way, as in the paper, unless the user wants more.
 
+use plinth_core::words;
 use plinth_runtime::random::Generator;
 
-/// Kinds of requests.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    Get,
-    List,
-    Set,
-    Create,
-    Remove,
-}
-
-impl Kind {
-    pub const ALL: [Kind; 5] = [Kind::Get, Kind::List, Kind::Set, Kind::Create, Kind::Remove];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Get => "get",
-            Kind::List => "list",
-            Kind::Set => "set",
-            Kind::Create => "create",
-            Kind::Remove => "remove",
-        }
+words! {
+    /// Kinds of requests.
+    pub enum Kind {
+        Get = "get",
+        List = "list",
+        Set = "set",
+        Create = "create",
+        Remove = "remove",
     }
 }
 

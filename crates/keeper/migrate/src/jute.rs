@@ -3,6 +3,7 @@
 //! Input is hostile: a length is compared with what there is before it costs memory.
 
 use bytes::Bytes;
+use plinth_core::texts;
 use plinth_keeper::wire::{Acl, Text};
 use std::io::{Read, Write};
 
@@ -11,22 +12,14 @@ const BUFFER_BYTES_MAX: usize = 256 << 20;
 /// Memory is taken in such steps while a buffer comes, so a length that lies costs nothing.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// Why bytes are no record.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Fault {
-    /// There are no more bytes.
-    End,
-    Damaged(&'static str),
-    Io(String),
-}
-
-impl std::fmt::Display for Fault {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Fault::End => f.write_str("it ends too early"),
-            Fault::Damaged(what) => f.write_str(what),
-            Fault::Io(error) => f.write_str(error),
-        }
+texts! {
+    /// Why bytes are no record.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub enum Fault {
+        /// There are no more bytes.
+        End = "it ends too early";
+        Damaged(what: &'static str) = "{what}";
+        Io(error: String) = "{error}";
     }
 }
 

@@ -6,34 +6,26 @@ use plinth_core::client_rows;
 use plinth_core::hash::HashMap;
 use plinth_core::key::KeyRange;
 use plinth_core::system_keys::TENANT_MAP;
+use plinth_core::texts;
 use plinth_identity::Identity;
 use plinth_identity::tokens::{Grant, TokenError, verify};
 use plinth_protocol::token::Token;
 use plinth_runtime::{planted, unix_time_ms};
 use std::cell::RefCell;
-use std::fmt;
 use std::rc::Rc;
 
 /// Verified tokens that a role remembers.
 pub const TOKENS_MAX: usize = 1000;
 
-/// Why a request has no right.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Refused {
-    /// It needs a token and shows none.
-    NoToken,
-    Token(TokenError),
-    /// Its token does not grant it.
-    Beyond,
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Refused::NoToken => f.write_str("clients need a token for this, and it shows none"),
-            Refused::Token(error) => fmt::Display::fmt(error, f),
-            Refused::Beyond => f.write_str("its token does not grant all of these keys"),
-        }
+texts! {
+    /// Why a request has no right.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub enum Refused {
+        /// It needs a token and shows none.
+        NoToken = "clients need a token for this, and it shows none";
+        Token(error: TokenError) = "{error}";
+        /// Its token does not grant it.
+        Beyond = "its token does not grant all of these keys";
     }
 }
 

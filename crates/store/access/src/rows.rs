@@ -2,34 +2,22 @@
 
 use bytes::Bytes;
 use plinth_core::system_keys::ACCESS;
+use plinth_core::words;
 use plinth_identity::tokens::{PublicKey, TrustedKeys, is_key_name};
 
 const CLIENTS: &[u8] = b"\xff/access/clients";
 const KEYS: &[u8] = b"\xff/access/keys/";
 
-/// What a client may do without a token.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Clients {
-    #[default]
-    All,
-    /// Read everything, and write what a token grants.
-    Reads,
-    /// Nothing.
-    Tokens,
-}
-
-impl Clients {
-    pub const ALL: [Clients; 3] = [Clients::All, Clients::Reads, Clients::Tokens];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Clients::All => "all",
-            Clients::Reads => "reads",
-            Clients::Tokens => "tokens",
-        }
-    }
-    pub fn from_name(name: &str) -> Option<Clients> {
-        Self::ALL.into_iter().find(|one| one.name() == name)
+words! {
+    /// What a client may do without a token.
+    #[derive(Default)]
+    pub enum Clients {
+        #[default]
+        All = "all",
+        /// Read everything, and write what a token grants.
+        Reads = "reads",
+        /// Nothing.
+        Tokens = "tokens",
     }
 }
 

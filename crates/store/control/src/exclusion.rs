@@ -10,18 +10,21 @@ use crate::rows::read_rows;
 use plinth_client::Transaction;
 use plinth_core::Result;
 use plinth_core::system_keys::EXCLUDED;
+use plinth_core::texts;
 use plinth_protocol::control::RegisterWorker;
 use plinth_rpc::Place;
 use std::net::{IpAddr, SocketAddr};
 
 const LOCALITY: &str = "locality_";
 
-/// A target of an exclusion.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Target {
-    Process(SocketAddr),
-    Address(IpAddr),
-    Locality(String, String),
+texts! {
+    /// A target of an exclusion.
+    #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    pub enum Target {
+        Process(process: SocketAddr) = "{process}";
+        Address(ip: IpAddr) = "{ip}";
+        Locality(name: String, value: String) = "{LOCALITY}{name}:{value}";
+    }
 }
 
 impl Target {
@@ -76,16 +79,6 @@ pub fn among(targets: &[Target], places: &[Place], workers: &[RegisterWorker]) -
             || there.any(|worker| is_excluded(worker, targets))
     };
     places.iter().filter(is_meant).cloned().collect()
-}
-
-impl std::fmt::Display for Target {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Target::Process(process) => write!(f, "{process}"),
-            Target::Address(ip) => write!(f, "{ip}"),
-            Target::Locality(name, value) => write!(f, "{LOCALITY}{name}:{value}"),
-        }
-    }
 }
 
 /// The key of the row that excludes the target.

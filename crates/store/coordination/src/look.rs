@@ -2,39 +2,41 @@
 
 use crate::ClusterFile;
 use plinth_core::Error;
+use plinth_core::texts;
 use plinth_identity::greeting::Refusal;
 use plinth_protocol::coordination::{GetLeader, ask};
 use plinth_rpc::{Place, Transport};
 use plinth_runtime::{Boxed, Duration, timeout};
-use std::fmt;
 
 /// A coordinator that does not answer in this time is reported as silent.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// See the module.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Look {
-    Answers {
-        has_leader: bool,
-    },
-    /// It no longer knows what it has promised.
-    Lost,
-    /// Another process than a coordinator.
-    NoCoordinator,
-    /// Nobody listens there.
-    Unreached,
-    /// Its name does not stand for an address yet.
-    Unresolved,
-    /// A process without its name is found at the address of its name.
-    OtherName,
-    OtherCluster,
-    OtherVersion,
-    /// It answers only those who have a key.
-    NeedsKey,
-    /// Its keys and ours do not fit.
-    Ungreeted(Refusal),
-    Silent,
-    Fails,
+texts! {
+    /// See the module.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub enum Look {
+        Answers { has_leader: bool } = "answers";
+        /// It no longer knows what it has promised.
+        Lost = "has lost its file `coordination'";
+        /// Another process than a coordinator.
+        NoCoordinator = "a server, but not a coordinator";
+        /// Nobody listens there.
+        Unreached = "cannot be reached";
+        /// Its name does not stand for an address yet.
+        Unresolved = "the name is not resolved to an address yet";
+        /// A process without its name is found at the address of its name.
+        OtherName = "another server is there; the one that has this name is started with --public-address NAME:PORT";
+        OtherCluster = "belongs to another cluster";
+        OtherVersion = "speaks another version";
+        /// It answers only those who have a key.
+        NeedsKey =
+            "needs a key or a certificate; put the cluster's key file beside the cluster file, as NAME.keys, or \
+            see Certificates in docs/security.md";
+        /// Its keys and ours do not fit.
+        Ungreeted(refusal: Refusal) = "{refusal}";
+        Silent = "no answer";
+        Fails = "fails";
+    }
 }
 
 /// Asks one of the coordinators.
@@ -69,28 +71,4 @@ pub fn look_at<'a>(
             None => Look::Silent,
         }
     })
-}
-
-impl fmt::Display for Look {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Look::Ungreeted(refusal) => return refusal.fmt(f),
-            Look::NeedsKey => {
-                "needs a key or a certificate; put the cluster's key file beside the cluster file, as NAME.keys, or \
-                 see Certificates in docs/security.md"
-            }
-            Look::Answers { .. } => "answers",
-            Look::Lost => "has lost its file `coordination'",
-            Look::NoCoordinator => "a server, but not a coordinator",
-            Look::Unreached => "cannot be reached",
-            Look::Unresolved => "the name is not resolved to an address yet",
-            Look::OtherName => {
-                "another server is there; the one that has this name is started with --public-address NAME:PORT"
-            }
-            Look::OtherCluster => "belongs to another cluster",
-            Look::OtherVersion => "speaks another version",
-            Look::Silent => "no answer",
-            Look::Fails => "fails",
-        })
-    }
 }

@@ -1,8 +1,8 @@
 //! The shared library itself: its functions, its API version, its network thread.
 
 use plinth_core::Error;
+use plinth_core::texts;
 use std::ffi::{c_char, c_int, c_void};
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -36,24 +36,16 @@ pub struct RawKey {
 
 pub type Callback = unsafe extern "C" fn(*mut RawFuture, *mut c_void);
 
-/// Why a library cannot be used.
-#[derive(Debug)]
-pub enum LoadError {
-    /// There is no such file, or it is not a library.
-    Unloadable(String),
-    /// It lacks a function.
-    Incomplete(&'static str),
-    /// It refused a call.
-    Refused(Error),
-}
-
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LoadError::Unloadable(why) => f.write_str(why),
-            LoadError::Incomplete(name) => write!(f, "it has no function {name}"),
-            LoadError::Refused(error) => write!(f, "{error}"),
-        }
+texts! {
+    /// Why a library cannot be used.
+    #[derive(Debug)]
+    pub enum LoadError {
+        /// There is no such file, or it is not a library.
+        Unloadable(why: String) = "{why}";
+        /// It lacks a function.
+        Incomplete(name: &'static str) = "it has no function {name}";
+        /// It refused a call.
+        Refused(error: Error) = "{error}";
     }
 }
 

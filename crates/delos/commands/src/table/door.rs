@@ -59,7 +59,7 @@ fn status(problem: Problem) -> Status {
         Problem::Unknown(why) => Status::unknown(why),
     };
     if let Problem::Refused(refused) = problem {
-        let word = MetadataValue::from_static(refused.code.word());
+        let word = MetadataValue::from_static(refused.code.name());
         status.metadata_mut().insert(CODE, word);
     }
     status

@@ -40,7 +40,7 @@ impl Gateway {
         let answer = answer.map_err(|unanswered| match unanswered {
             Unanswered::Refused { code, why } => {
                 // A later release's word is passed on as one that every client knows.
-                let code = Code::parse(&code).unwrap_or(Code::BadRequest);
+                let code = Code::from_name(&code).unwrap_or(Code::BadRequest);
                 Problem::Refused(Refused { code, why })
             }
             Unanswered::Unsure(why) => Problem::Unknown(why),

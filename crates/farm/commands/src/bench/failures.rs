@@ -4,6 +4,7 @@
 use crate::drive::{Drive, master};
 use crate::fleet::{FirstPort, Shape};
 use crate::keeping::Keeping;
+use plinth_core::words;
 use plinth_farm_bench::Report;
 use plinth_farm_member::Replica;
 use plinth_farm_server::Survey;
@@ -32,30 +33,18 @@ pub struct Plan {
     pub keeping: Keeping,
 }
 
-/// Who is killed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Case {
-    Other,
-    Master,
-    Both,
+words! {
+    /// Who is killed.
+    pub enum Case {
+        Other = "other",
+        Master = "master",
+        Both = "both",
+    }
 }
 
 impl Case {
     pub fn parse(name: &str) -> Result<Case, String> {
-        match name {
-            "other" => Ok(Case::Other),
-            "master" => Ok(Case::Master),
-            "both" => Ok(Case::Both),
-            _ => Err("there are other, master and both".into()),
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Case::Other => "other",
-            Case::Master => "master",
-            Case::Both => "both",
-        }
+        Case::from_name(name).ok_or("there are other, master and both".into())
     }
 }
 

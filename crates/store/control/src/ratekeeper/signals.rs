@@ -7,6 +7,7 @@ use crate::knobs::{
     RATE_COMMIT_LATENCY_S, RATE_DURABILITY_LAG_S, RATE_FREE_BYTES, RATE_STORAGE_LAG_S,
 };
 use plinth_core::version::VERSIONS_PER_SECOND;
+use plinth_core::words;
 use plinth_core::{Uid, Version};
 use plinth_protocol::control::{
     DistributorStatus, GetDistributorStatus, GetWorkerStatus, WorkerStatus,
@@ -27,25 +28,14 @@ const COMMIT_SYNCS: f64 = 4.0;
 /// Share of a disk that should stay free. On a large disk a knob limits the bytes.
 const FREE_SHARE: f64 = 0.05;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Reason {
-    StorageQueue,
-    StorageLag,
-    DurabilityLag,
-    CommitLatency,
-    FreeSpace,
-}
-
-impl Reason {
-    /// FoundationDB's name of the reason, where it has one.
-    pub fn name(self) -> &'static str {
-        match self {
-            Reason::StorageQueue => "storage_server_write_queue_size",
-            Reason::StorageLag => "storage_server_readable_behind",
-            Reason::DurabilityLag => "storage_server_durability_lag",
-            Reason::CommitLatency => "commit_latency",
-            Reason::FreeSpace => "min_free_space",
-        }
+words! {
+    /// By FoundationDB's names, where it has them.
+    pub(super) enum Reason {
+        StorageQueue = "storage_server_write_queue_size",
+        StorageLag = "storage_server_readable_behind",
+        DurabilityLag = "storage_server_durability_lag",
+        CommitLatency = "commit_latency",
+        FreeSpace = "min_free_space",
     }
 }
 
