@@ -39,6 +39,18 @@ pub struct Kind {
 #[linkme::distributed_slice]
 pub static KINDS: [Kind];
 
+/// Registers a kind of workload: its name, and how it is made from a space and a shape.
+macro_rules! kind {
+    ($name:literal, |$space:tt, $shape:tt| $workload:expr) => {
+        #[linkme::distributed_slice(super::KINDS)]
+        static KIND: super::Kind = super::Kind {
+            name: $name,
+            make: |$space, $shape| std::rc::Rc::new($workload),
+        };
+    };
+}
+use kind;
+
 /// All kinds, by name.
 fn kinds() -> Vec<&'static Kind> {
     let mut kinds: Vec<&Kind> = KINDS.iter().collect();

@@ -61,6 +61,13 @@ impl Day {
     pub fn is_over(&self) -> bool {
         plinth_runtime::now() >= self.end
     }
+    /// Takes steps until it is over, with a pause behind each.
+    pub async fn fill(self, mut step: impl AsyncFnMut()) {
+        while !self.is_over() {
+            step().await;
+            self.think().await;
+        }
+    }
     /// Pauses between two transactions: the simulator should be fast, and does not test load.
     pub async fn think(&self) {
         let (low, high) = self.think_ms;

@@ -2,12 +2,11 @@
 //! amount under a key of its own. Whatever was retried, the counter must be the sum of these notes and the maximum
 //! their maximum.
 
-use super::{Boxed, Day, Kind, Space, Verdict, Workload, number, read_rows, until_done};
+use super::{Boxed, Day, Space, Verdict, Workload, number, read_rows, until_done};
 use plinth_client::Database;
 use plinth_core::{Key, MutationKind};
 use plinth_runtime::random;
 use std::cell::Cell;
-use std::rc::Rc;
 
 const NOTES_MAX: u64 = 1_000_000;
 
@@ -57,11 +56,7 @@ impl Atomic {
     }
 }
 
-#[linkme::distributed_slice(super::KINDS)]
-static KIND: Kind = Kind {
-    name: "atomic",
-    make: |space, _| Rc::new(Atomic::new(space)),
-};
+super::kind!("atomic", |space, _| Atomic::new(space));
 
 impl Workload for Atomic {
     fn name(&self) -> &'static str {
@@ -69,12 +64,7 @@ impl Workload for Atomic {
     }
 
     fn work(&self, database: Database, _: u64, day: Day) -> Boxed<'_, ()> {
-        Box::pin(async move {
-            while !day.is_over() {
-                self.add(&database).await;
-                day.think().await;
-            }
-        })
+        Box::pin(day.fill(async move || self.add(&database).await))
     }
 
     fn check(&self, database: Database) -> Boxed<'_, Verdict> {

@@ -1,11 +1,10 @@
 //! Bank: transfers between accounts, while others sum up all accounts in one range read. The sum must never change.
 
-use super::{Boxed, Complaints, Day, Kind, Space, Verdict, Workload, number, until_done};
+use super::{Boxed, Complaints, Day, Space, Verdict, Workload, number, until_done};
 use plinth_client::{Database, RangeOptions, TransactionOption};
 use plinth_core::transaction_tag::TransactionTag;
 use plinth_core::{Key, KeySelector};
 use plinth_runtime::random;
-use std::rc::Rc;
 
 const ACCOUNTS: u64 = 20;
 const OPENING_BALANCE: i64 = 100;
@@ -66,11 +65,7 @@ impl Bank {
     }
 }
 
-#[linkme::distributed_slice(super::KINDS)]
-static KIND: Kind = Kind {
-    name: "bank",
-    make: |space, _| Rc::new(Bank::new(space)),
-};
+super::kind!("bank", |space, _| Bank::new(space));
 
 impl Workload for Bank {
     fn name(&self) -> &'static str {
@@ -90,15 +85,10 @@ impl Workload for Bank {
     }
 
     fn work(&self, database: Database, client: u64, day: Day) -> Boxed<'_, ()> {
-        Box::pin(async move {
-            while !day.is_over() {
-                match client {
-                    0 => self.add_up(&database).await,
-                    _ => self.transfer(&database).await,
-                }
-                day.think().await;
-            }
-        })
+        Box::pin(day.fill(async move || match client {
+            0 => self.add_up(&database).await,
+            _ => self.transfer(&database).await,
+        }))
     }
 
     fn check(&self, database: Database) -> Boxed<'_, Verdict> {

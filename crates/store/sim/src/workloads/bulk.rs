@@ -2,15 +2,12 @@
 //! windows, and keeps engines writing. At the end every group must be whole and no older than the newest
 //! acknowledged round.
 
-use super::{
-    Boxed, Complaints, Day, Kind, Space, Verdict, Workload, number, read_rows, until_done,
-};
+use super::{Boxed, Complaints, Day, Space, Verdict, Workload, number, read_rows, until_done};
 use plinth_client::{Database, Transaction};
 use plinth_core::{Key, Value};
 use plinth_runtime::random::{below, chance, range};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 const GROUPS: u64 = 6;
 const ROWS: u64 = 8;
@@ -109,11 +106,7 @@ impl Bulk {
     }
 }
 
-#[linkme::distributed_slice(super::KINDS)]
-static KIND: Kind = Kind {
-    name: "bulk",
-    make: |space, _| Rc::new(Bulk::new(space)),
-};
+super::kind!("bulk", |space, _| Bulk::new(space));
 
 impl Workload for Bulk {
     fn name(&self) -> &'static str {

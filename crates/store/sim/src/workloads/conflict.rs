@@ -6,14 +6,13 @@
 //! counted: conflict ranges are wider than the rows that were read, and a resolver also remembers writes of
 //! transactions that another resolver has refused.
 
-use super::{Boxed, Complaints, Day, Ending, Kind, Space, Verdict, Workload, ending};
+use super::{Boxed, Complaints, Day, Ending, Space, Verdict, Workload, ending};
 use plinth_client::{Database, RangeOptions, Transaction, TransactionOption};
 use plinth_core::key::key_after;
 use plinth_core::{Error, Key, KeySelector, Result, Value};
 use plinth_runtime::random::{below, chance};
 use plinth_runtime::{probe, trace};
 use std::cell::Cell;
-use std::rc::Rc;
 
 const KEYS: u64 = 40;
 
@@ -179,11 +178,7 @@ impl ConflictRanges {
     }
 }
 
-#[linkme::distributed_slice(super::KINDS)]
-static KIND: Kind = Kind {
-    name: "conflict_ranges",
-    make: |space, _| Rc::new(ConflictRanges::new(space)),
-};
+super::kind!("conflict_ranges", |space, _| ConflictRanges::new(space));
 
 impl Workload for ConflictRanges {
     fn name(&self) -> &'static str {
@@ -203,17 +198,14 @@ impl Workload for ConflictRanges {
     }
 
     fn work(&self, database: Database, client: u64, day: Day) -> Boxed<'_, ()> {
-        Box::pin(async move {
-            while !day.is_over() {
-                match self.duel(&database, client).await {
-                    Ok(()) => {}
-                    Err(error) if error.is_retryable() => {}
-                    Err(Error::all_alternatives_failed | Error::timed_out) => {}
-                    Err(error) => self.complaints.add(format!("client {client}: {error}")),
-                }
-                day.think().await;
-            }
-        })
+        Box::pin(
+            day.fill(async move || match self.duel(&database, client).await {
+                Ok(()) => {}
+                Err(error) if error.is_retryable() => {}
+                Err(Error::all_alternatives_failed | Error::timed_out) => {}
+                Err(error) => self.complaints.add(format!("client {client}: {error}")),
+            }),
+        )
     }
 
     fn check(&self, _: Database) -> Boxed<'_, Verdict> {

@@ -1,11 +1,10 @@
 //! Cycle: nodes that form a ring; every transaction swaps three pointers. A single loss of isolation or atomicity
 //! breaks the ring into several for good.
 
-use super::{Boxed, Day, Kind, Space, Verdict, Workload, number, read_rows, until_done};
+use super::{Boxed, Day, Space, Verdict, Workload, number, read_rows, until_done};
 use plinth_client::{Database, Transaction};
 use plinth_core::{Key, Result};
 use plinth_runtime::random;
-use std::rc::Rc;
 
 pub struct Cycle {
     space: Space,
@@ -28,11 +27,7 @@ impl Cycle {
     }
 }
 
-#[linkme::distributed_slice(super::KINDS)]
-static KIND: Kind = Kind {
-    name: "cycle",
-    make: |space, _| Rc::new(Cycle::new(space)),
-};
+super::kind!("cycle", |space, _| Cycle::new(space));
 
 impl Workload for Cycle {
     fn name(&self) -> &'static str {
@@ -52,23 +47,20 @@ impl Workload for Cycle {
     }
 
     fn work(&self, database: Database, _: u64, day: Day) -> Boxed<'_, ()> {
-        Box::pin(async move {
-            while !day.is_over() {
-                let first = random::below(self.nodes);
-                until_done(&database, async |tr| {
-                    // first → second → third → fourth becomes first → third → second → fourth.
-                    let second = self.next(&tr, first).await?;
-                    let third = self.next(&tr, second).await?;
-                    let fourth = self.next(&tr, third).await?;
-                    tr.set(self.key(first), third.to_string());
-                    tr.set(self.key(third), second.to_string());
-                    tr.set(self.key(second), fourth.to_string());
-                    Ok(())
-                })
-                .await;
-                day.think().await;
-            }
-        })
+        Box::pin(day.fill(async move || {
+            let first = random::below(self.nodes);
+            until_done(&database, async |tr| {
+                // first → second → third → fourth becomes first → third → second → fourth.
+                let second = self.next(&tr, first).await?;
+                let third = self.next(&tr, second).await?;
+                let fourth = self.next(&tr, third).await?;
+                tr.set(self.key(first), third.to_string());
+                tr.set(self.key(third), second.to_string());
+                tr.set(self.key(second), fourth.to_string());
+                Ok(())
+            })
+            .await;
+        }))
     }
 
     fn check(&self, database: Database) -> Boxed<'_, Verdict> {

@@ -12,14 +12,13 @@
 //! - a read version is never below a commit that was acknowledged before the read version was requested;
 //! - at the end the database holds the result of the replay.
 
-use super::{Boxed, Day, Ending, Kind, Space, Verdict, Workload, ending, get_together, read_rows};
+use super::{Boxed, Day, Ending, Space, Verdict, Workload, ending, get_together, read_rows};
 use judge::{Attempt, Read, Write};
 use plinth_client::{Database, RangeOptions, Transaction};
 use plinth_core::{Key, KeySelector, MutationKind, Result, Value, Version, Versionstamp};
 use plinth_runtime::random::{below, chance, range};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 mod judge;
 
@@ -172,11 +171,7 @@ fn write(tr: &Transaction, space: Space, id: u64, n: u64) -> Write {
     }
 }
 
-#[linkme::distributed_slice(super::KINDS)]
-static KIND: Kind = Kind {
-    name: "serializability",
-    make: |space, _| Rc::new(Histories::new(space)),
-};
+super::kind!("serializability", |space, _| Histories::new(space));
 
 impl Workload for Histories {
     fn name(&self) -> &'static str {
@@ -184,15 +179,12 @@ impl Workload for Histories {
     }
 
     fn work(&self, database: Database, _: u64, day: Day) -> Boxed<'_, ()> {
-        Box::pin(async move {
-            while !day.is_over() {
-                // Sometimes several at once, so that batches contain conflicting transactions.
-                let together = if chance(0.3) { 4 } else { 1 };
-                let attempts = (0..together).map(|_| self.attempt(&database));
-                plinth_runtime::join_all(attempts).await;
-                day.think().await;
-            }
-        })
+        Box::pin(day.fill(async move || {
+            // Sometimes several at once, so that batches contain conflicting transactions.
+            let together = if chance(0.3) { 4 } else { 1 };
+            let attempts = (0..together).map(|_| self.attempt(&database));
+            plinth_runtime::join_all(attempts).await;
+        }))
     }
 
     fn check(&self, database: Database) -> Boxed<'_, Verdict> {

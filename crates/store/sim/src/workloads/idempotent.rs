@@ -1,11 +1,10 @@
 //! Automatic idempotency: additions that must not be applied twice, without a note of the workload's own. The
 //! counter must be the number of acknowledged additions, and no client may receive an unknown result.
 
-use super::{Boxed, Complaints, Day, Kind, Space, Verdict, Workload, until_done};
+use super::{Boxed, Complaints, Day, Space, Verdict, Workload, until_done};
 use plinth_client::{Database, TransactionOption};
 use plinth_core::{Error, MutationKind, Result};
 use std::cell::Cell;
-use std::rc::Rc;
 
 pub struct Idempotent {
     space: Space,
@@ -47,11 +46,7 @@ impl Idempotent {
     }
 }
 
-#[linkme::distributed_slice(super::KINDS)]
-static KIND: Kind = Kind {
-    name: "idempotent",
-    make: |space, _| Rc::new(Idempotent::new(space)),
-};
+super::kind!("idempotent", |space, _| Idempotent::new(space));
 
 impl Workload for Idempotent {
     fn name(&self) -> &'static str {
@@ -59,14 +54,11 @@ impl Workload for Idempotent {
     }
 
     fn work(&self, database: Database, _: u64, day: Day) -> Boxed<'_, ()> {
-        Box::pin(async move {
-            while !day.is_over() {
-                if let Err(error) = self.add(&database).await {
-                    self.complaints.add(format!("an addition failed: {error}"));
-                }
-                day.think().await;
+        Box::pin(day.fill(async move || {
+            if let Err(error) = self.add(&database).await {
+                self.complaints.add(format!("an addition failed: {error}"));
             }
-        })
+        }))
     }
 
     fn check(&self, database: Database) -> Boxed<'_, Verdict> {

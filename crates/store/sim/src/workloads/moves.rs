@@ -1,7 +1,7 @@
 //! Moves: shards are split, moved between teams, cancelled in the middle of a move, and merged, while the other
 //! workloads run. The other workloads and the replica check detect a row that is lost, doubled or visible too early.
 
-use super::{Boxed, Complaints, Day, Kind, Shape, Space, Verdict, Workload};
+use super::{Boxed, Complaints, Day, Shape, Space, Verdict, Workload};
 use plinth_client::{Database, RangeOptions, Transaction};
 use plinth_control::movement;
 use plinth_core::codec::Codec;
@@ -14,7 +14,6 @@ use plinth_rpc::{Interface, Transport};
 use plinth_runtime::random::{below, chance, range, shuffle};
 use plinth_runtime::{Duration, probe};
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 /// Limit of the wait for a destination. One that is not ready by then may never be.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -139,11 +138,7 @@ async fn read_map(database: &Database) -> Result<(Vec<Shard>, Servers)> {
     .await
 }
 
-#[linkme::distributed_slice(super::KINDS)]
-static KIND: Kind = Kind {
-    name: "moves",
-    make: |_, shape| Rc::new(Moves::new(shape)),
-};
+super::kind!("moves", |_, shape| Moves::new(shape));
 
 impl Workload for Moves {
     fn name(&self) -> &'static str {
@@ -154,15 +149,10 @@ impl Workload for Moves {
     }
 
     fn work(&self, database: Database, _: u64, day: Day) -> Boxed<'_, ()> {
-        Box::pin(async move {
-            while !day.is_over() {
-                match self.change(&database).await {
-                    Ok(()) | Err(Error::operation_obsolete) => {}
-                    Err(error) => self.complaints.add(format!("a move failed: {error}")),
-                }
-                day.think().await;
-            }
-        })
+        Box::pin(day.fill(async move || match self.change(&database).await {
+            Ok(()) | Err(Error::operation_obsolete) => {}
+            Err(error) => self.complaints.add(format!("a move failed: {error}")),
+        }))
     }
 
     fn check(&self, _: Database) -> Boxed<'_, Verdict> {

@@ -3,7 +3,7 @@
 //! the bank for a moment. All other workloads run meanwhile. A
 //! request may be refused, with a reason. The other workloads check that nothing else breaks.
 
-use super::{Boxed, Complaints, Day, Kind, Verdict, Workload, bank};
+use super::{Boxed, Complaints, Day, Verdict, Workload, bank};
 use crate::cluster::Shape;
 use crate::missing::machine_at;
 use plinth_client::Database;
@@ -24,7 +24,6 @@ use plinth_runtime::{Duration, Instant, fault, probe, trace};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::rc::Rc;
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 const CHANGE_LIMIT: Duration = Duration::from_secs(20);
@@ -344,11 +343,7 @@ fn random_change() -> ConfigChange {
     }
 }
 
-#[linkme::distributed_slice(super::KINDS)]
-static KIND: Kind = Kind {
-    name: "operator",
-    make: |_, shape| Rc::new(Operator::new(shape)),
-};
+super::kind!("operator", |_, shape| Operator::new(shape));
 
 impl Workload for Operator {
     fn name(&self) -> &'static str {

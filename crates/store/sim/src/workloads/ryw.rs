@@ -6,8 +6,7 @@
 //! transaction must be able to repeat its reads.
 
 use super::{
-    Boxed, Complaints, Day, Ending, Kind, Space, Verdict, Workload, ending, get_together,
-    until_done,
+    Boxed, Complaints, Day, Ending, Space, Verdict, Workload, ending, get_together, until_done,
 };
 use plinth_client::testing::resolve_selector;
 use plinth_client::{Database, RangeOptions, Transaction};
@@ -17,7 +16,6 @@ use plinth_runtime::random::{below, chance};
 use plinth_runtime::{Duration, sleep};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 type Rows = BTreeMap<Key, Value>;
 
@@ -294,11 +292,7 @@ impl ReadYourWrites {
     }
 }
 
-#[linkme::distributed_slice(super::KINDS)]
-static KIND: Kind = Kind {
-    name: "read_your_writes",
-    make: |space, _| Rc::new(ReadYourWrites::new(space)),
-};
+super::kind!("read_your_writes", |space, _| ReadYourWrites::new(space));
 
 impl Workload for ReadYourWrites {
     fn name(&self) -> &'static str {
@@ -306,17 +300,14 @@ impl Workload for ReadYourWrites {
     }
 
     fn work(&self, database: Database, client: u64, day: Day) -> Boxed<'_, ()> {
-        Box::pin(async move {
-            while !day.is_over() {
-                match self.transact(&database, client).await {
-                    Ok(()) => {}
-                    Err(error) if error.is_retryable() => {}
-                    Err(Error::all_alternatives_failed | Error::timed_out) => {}
-                    Err(error) => self.complaints.add(format!("client {client}: {error}")),
-                }
-                day.think().await;
-            }
-        })
+        Box::pin(
+            day.fill(async move || match self.transact(&database, client).await {
+                Ok(()) => {}
+                Err(error) if error.is_retryable() => {}
+                Err(Error::all_alternatives_failed | Error::timed_out) => {}
+                Err(error) => self.complaints.add(format!("client {client}: {error}")),
+            }),
+        )
     }
 
     fn check(&self, database: Database) -> Boxed<'_, Verdict> {

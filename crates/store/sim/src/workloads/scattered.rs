@@ -93,12 +93,7 @@ impl Workload for Scattered {
     }
 
     fn work(&self, database: Database, client: u64, day: Day) -> Boxed<'_, ()> {
-        Box::pin(async move {
-            while !day.is_over() {
-                self.transfer(&database, client).await;
-                day.think().await;
-            }
-        })
+        Box::pin(day.fill(async move || self.transfer(&database, client).await))
     }
 
     fn check(&self, database: Database) -> Boxed<'_, Verdict> {

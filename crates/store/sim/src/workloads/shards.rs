@@ -5,7 +5,7 @@
 //! process that does not exist, and every acknowledged exclusion must be present at the end. The replica check
 //! verifies that every proxy has the same map.
 
-use super::{Boxed, Complaints, Day, Kind, Space, Verdict, Workload, until_done};
+use super::{Boxed, Complaints, Day, Space, Verdict, Workload, until_done};
 use plinth_client::{Database, RangeOptions, Transaction, TransactionOption};
 use plinth_control::exclusion::{self, Target};
 use plinth_core::system_keys::{KEY_SERVERS, key_servers_key};
@@ -14,7 +14,6 @@ use plinth_runtime::random::{below, chance};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::rc::Rc;
 
 const ROWS: u64 = 200;
 /// Limit of splits; a run needs no more.
@@ -100,11 +99,7 @@ async fn holder_of(tr: &Transaction, entry: &Key) -> Result<Option<Key>> {
     Ok(rows.into_iter().next().map(|(_, record)| record))
 }
 
-#[linkme::distributed_slice(super::KINDS)]
-static KIND: Kind = Kind {
-    name: "shards",
-    make: |space, _| Rc::new(Shards::new(space)),
-};
+super::kind!("shards", |space, _| Shards::new(space));
 
 impl Workload for Shards {
     fn name(&self) -> &'static str {
@@ -115,17 +110,14 @@ impl Workload for Shards {
     }
 
     fn work(&self, database: Database, _: u64, day: Day) -> Boxed<'_, ()> {
-        Box::pin(async move {
-            while !day.is_over() {
-                if self.splits.get() < SPLITS_MAX && chance(0.2) {
-                    self.splits.set(self.splits.get() + 1);
-                    self.split(&database).await;
-                } else {
-                    self.write(&database).await;
-                }
-                day.think().await;
+        Box::pin(day.fill(async move || {
+            if self.splits.get() < SPLITS_MAX && chance(0.2) {
+                self.splits.set(self.splits.get() + 1);
+                self.split(&database).await;
+            } else {
+                self.write(&database).await;
             }
-        })
+        }))
     }
 
     fn check(&self, database: Database) -> Boxed<'_, Verdict> {

@@ -4,7 +4,7 @@
 //! have happened exactly with their transactions; a stream that is cut must say so; a stream that lives for a moment
 //! must have what was written meanwhile.
 
-use super::{Boxed, Complaints, Day, Kind, Space, Verdict, Workload, until_done};
+use super::{Boxed, Complaints, Day, Space, Verdict, Workload, until_done};
 use plinth_client::{
     Database, Position, RangeOptions, Stream, StreamContent, StreamEntry, StreamLimit,
     StreamOptions, Transaction,
@@ -14,7 +14,6 @@ use plinth_core::{Error, Key, KeySelector, Mutation, MutationKind, Result, Value
 use plinth_runtime::{Duration, probe, random};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 const CHANGES: &str = "changes";
 const APPENDS: &str = "appends";
@@ -451,11 +450,7 @@ async fn rows_of(tr: &Transaction, begin: Key, end: Key) -> Result<Rows> {
     Ok(rows.await?.into_iter().collect())
 }
 
-#[linkme::distributed_slice(super::KINDS)]
-static KIND: Kind = Kind {
-    name: "streams",
-    make: |space, _| Rc::new(Streams::new(space)),
-};
+super::kind!("streams", |space, _| Streams::new(space));
 
 impl Workload for Streams {
     fn name(&self) -> &'static str {
@@ -491,19 +486,14 @@ impl Workload for Streams {
     }
 
     fn work(&self, database: Database, client: u64, day: Day) -> Boxed<'_, ()> {
-        Box::pin(async move {
-            while !day.is_over() {
-                match client % 3 {
-                    0 if random::chance(0.2) => self.compare(&database).await,
-                    0 => self.consume(&database).await,
-                    1 if random::chance(0.1) => self.brief(&database).await,
-                    1 if random::chance(0.3) => self.look_at_cut(&database).await,
-                    1 => self.append(&database).await,
-                    _ => self.write(&database).await,
-                }
-                day.think().await;
-            }
-        })
+        Box::pin(day.fill(async move || match client % 3 {
+            0 if random::chance(0.2) => self.compare(&database).await,
+            0 => self.consume(&database).await,
+            1 if random::chance(0.1) => self.brief(&database).await,
+            1 if random::chance(0.3) => self.look_at_cut(&database).await,
+            1 => self.append(&database).await,
+            _ => self.write(&database).await,
+        }))
     }
 
     fn check(&self, database: Database) -> Boxed<'_, Verdict> {

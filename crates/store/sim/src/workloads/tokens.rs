@@ -212,15 +212,12 @@ impl Workload for Tokens {
     }
 
     fn work(&self, database: Database, client: u64, day: Day) -> Boxed<'_, ()> {
-        Box::pin(async move {
-            while !day.is_over() {
-                if client == 0 && chance(0.05) {
-                    self.set_trusted(chance(0.5)).await;
-                }
-                self.work_once(&database).await;
-                day.think().await;
+        Box::pin(day.fill(async move || {
+            if client == 0 && chance(0.05) {
+                self.set_trusted(chance(0.5)).await;
             }
-        })
+            self.work_once(&database).await;
+        }))
     }
 
     fn check(&self, _: Database) -> Boxed<'_, Verdict> {

@@ -1,15 +1,12 @@
 //! Versionstamps: keys made of them must be unique, in commit order, and equal to the stamps that the clients
 //! received.
 
-use super::{
-    Boxed, Complaints, Day, Ending, Kind, Space, Verdict, Workload, ending, number, read_rows,
-};
+use super::{Boxed, Complaints, Day, Ending, Space, Verdict, Workload, ending, number, read_rows};
 use plinth_client::Database;
 use plinth_core::{MutationKind, Versionstamp};
 use plinth_runtime::random;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 /// Length of the part before the stamp in every key: a byte of the space and a word.
 const PREFIX_LEN: usize = 7;
@@ -67,11 +64,7 @@ impl Versionstamps {
     }
 }
 
-#[linkme::distributed_slice(super::KINDS)]
-static KIND: Kind = Kind {
-    name: "versionstamp",
-    make: |space, _| Rc::new(Versionstamps::new(space)),
-};
+super::kind!("versionstamp", |space, _| Versionstamps::new(space));
 
 impl Workload for Versionstamps {
     fn name(&self) -> &'static str {
@@ -79,13 +72,10 @@ impl Workload for Versionstamps {
     }
 
     fn work(&self, database: Database, _: u64, day: Day) -> Boxed<'_, ()> {
-        Box::pin(async move {
-            while !day.is_over() {
-                let attempts = random::range(1..4);
-                plinth_runtime::join_all((0..attempts).map(|_| self.append(&database))).await;
-                day.think().await;
-            }
-        })
+        Box::pin(day.fill(async move || {
+            let attempts = random::range(1..4);
+            plinth_runtime::join_all((0..attempts).map(|_| self.append(&database))).await;
+        }))
     }
 
     fn check(&self, database: Database) -> Boxed<'_, Verdict> {

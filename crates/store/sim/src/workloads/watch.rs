@@ -1,11 +1,10 @@
 //! Watches: a client that watches a key must learn of a change in time, not before it, and must then be able to read
 //! it.
 
-use super::{Boxed, Complaints, Day, Kind, Space, Verdict, Workload, until_done};
+use super::{Boxed, Complaints, Day, Space, Verdict, Workload, until_done};
 use plinth_client::Database;
 use plinth_core::Key;
 use plinth_runtime::{Duration, Either, random};
-use std::rc::Rc;
 
 /// A watch must fire within this time after the change is committed and the faults are over.
 const FIRE_LIMIT: Duration = Duration::from_secs(60);
@@ -62,11 +61,7 @@ async fn set(database: Database, key: Key, round: u64) {
     .await;
 }
 
-#[linkme::distributed_slice(super::KINDS)]
-static KIND: Kind = Kind {
-    name: "watch",
-    make: |space, _| Rc::new(Watches::new(space)),
-};
+super::kind!("watch", |space, _| Watches::new(space));
 
 impl Workload for Watches {
     fn name(&self) -> &'static str {
