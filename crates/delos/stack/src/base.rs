@@ -6,7 +6,7 @@
 
 use crate::entry::{ENTRY_BYTES_MAX, Entry};
 use crate::log::{LogError, LogPos, SharedLog};
-use crate::stack::{Answer, Applicator, Engine, Failure, Lost, Spent, Upper};
+use crate::stack::{Answer, Applicator, Engine, Failure, Lost, Proposed, Spent, Upper};
 use crate::store::{LocalStore, RoTx};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::Error;
@@ -316,7 +316,7 @@ impl<L: SharedLog + 'static, A: Applicator> Engine for Base<L, A> {
     type Return = A::Return;
     type Refusal = A::Refusal;
 
-    async fn propose(&self, mut entry: Entry) -> Result<Answer<A::Return, A::Refusal>, Lost> {
+    async fn propose(&self, mut entry: Entry) -> Proposed<A::Return, A::Refusal> {
         if self.has_stopped.get() {
             return Err(Lost::Stopped);
         }

@@ -87,6 +87,9 @@ texts! {
     }
 }
 
+/// What a proposal led to.
+pub type Proposed<R, E> = Result<Answer<R, E>, Lost>;
+
 /// What is below an application or an engine.
 #[allow(async_fn_in_trait)] // all tasks of a process share one thread
 pub trait Engine: 'static {
@@ -97,7 +100,7 @@ pub trait Engine: 'static {
     ///
     /// # Errors
     /// See [`Lost`].
-    async fn propose(&self, entry: Entry) -> Result<Answer<Self::Return, Self::Refusal>, Lost>;
+    async fn propose(&self, entry: Entry) -> Proposed<Self::Return, Self::Refusal>;
 
     /// The rows, with everything that was proposed and answered anywhere before the call.
     ///
@@ -113,10 +116,7 @@ impl<E: Engine> Engine for Rc<E> {
     type Return = E::Return;
     type Refusal = E::Refusal;
 
-    fn propose(
-        &self,
-        entry: Entry,
-    ) -> impl Future<Output = Result<Answer<E::Return, E::Refusal>, Lost>> {
+    fn propose(&self, entry: Entry) -> impl Future<Output = Proposed<E::Return, E::Refusal>> {
         (**self).propose(entry)
     }
 

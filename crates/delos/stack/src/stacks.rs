@@ -33,7 +33,7 @@ use crate::engines::time::{self, TimeAbove, TimeBelow};
 use crate::engines::view_tracking::{self, ViewTrackingAbove, ViewTrackingBelow};
 use crate::entry::Entry;
 use crate::log::{LogPos, SharedLog};
-use crate::stack::{Answer, Application, Engine, Lost, ReplicaId, Spent, Top};
+use crate::stack::{Application, Engine, Lost, Proposed, ReplicaId, Spent, Top};
 use crate::store::{LocalStore, RoTx};
 use plinth_core::Result;
 use plinth_runtime::metric::latency::Latency;
@@ -353,10 +353,7 @@ impl<L: SharedLog + 'static, D: Application> Engine for Standard<L, D> {
     type Return = D::Return;
     type Refusal = D::Refusal;
 
-    fn propose(
-        &self,
-        entry: Entry,
-    ) -> impl Future<Output = std::result::Result<Answer<D::Return, D::Refusal>, Lost>> {
+    fn propose(&self, entry: Entry) -> impl Future<Output = Proposed<D::Return, D::Refusal>> {
         self.top.propose(entry)
     }
 

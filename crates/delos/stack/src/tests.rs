@@ -15,7 +15,9 @@ use crate::base::{Base, Stopped};
 use crate::entry::Entry;
 use crate::file_log::FileLog;
 use crate::log::{LogError, LogPos, SharedLog};
-use crate::stack::{Answer, Application, Applicator, Applied, Engine, Failure, Lost, Top, Upper};
+use crate::stack::{
+    Answer, Application, Applicator, Applied, Engine, Failure, Lost, Proposed, Top, Upper,
+};
 use crate::store::{LocalStore, RoTx, RwTx};
 use bytes::Bytes;
 use plinth_core::{EngineKind, Error, Uid};
@@ -123,7 +125,7 @@ impl<E: Engine> Engine for BlockingBelow<E> {
     type Return = E::Return;
     type Refusal = E::Refusal;
 
-    async fn propose(&self, entry: Entry) -> Result<Answer<E::Return, E::Refusal>, Lost> {
+    async fn propose(&self, entry: Entry) -> Proposed<E::Return, E::Refusal> {
         self.down.propose(entry).await
     }
     async fn sync(&self) -> Result<RoTx, Lost> {

@@ -11,7 +11,7 @@
 use super::guard::{Guard, Seen};
 use crate::entry::{ENTRY_BYTES_MAX, Entry, Malformed};
 use crate::log::{LogError, LogPos};
-use crate::stack::{Answer, Applicator, Applied, Engine, Failure, Lost, Upper};
+use crate::stack::{Answer, Applicator, Applied, Engine, Failure, Lost, Proposed, Upper};
 use crate::store::{LocalStore, RoTx, RwTx};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::Error;
@@ -176,11 +176,9 @@ impl<A: Applicator> Applicator for BatchingAbove<A> {
     }
 }
 
-type Outcome<R, E> = Result<Answer<R, E>, Lost>;
-
 struct Waiting<R, E> {
     entry: Entry,
-    reply: OneshotSender<Outcome<R, E>>,
+    reply: OneshotSender<Proposed<R, E>>,
 }
 
 /// See the module.
@@ -237,7 +235,7 @@ where
         batch
     }
 
-    async fn propose_one(&self, entry: Entry) -> Outcome<R, F> {
+    async fn propose_one(&self, entry: Entry) -> Proposed<R, F> {
         Ok(match self.down.propose(entry).await? {
             Answer::Done(Returned::One(done)) => Answer::Done(done),
             Answer::Refused(refusal) => Answer::Refused(refusal),
@@ -312,7 +310,7 @@ where
     type Return = R;
     type Refusal = F;
 
-    async fn propose(&self, entry: Entry) -> Outcome<R, F> {
+    async fn propose(&self, entry: Entry) -> Proposed<R, F> {
         let bytes = entry.encoded_len();
         if bytes > ENTRY_BYTES_MAX {
             return Err(Lost::Log(LogError::TooLong(bytes)));

@@ -3,7 +3,7 @@
 use super::guard::{Guard, Seen};
 use crate::entry::Entry;
 use crate::log::LogPos;
-use crate::stack::{Answer, Applicator, Applied, Engine, Lost, Upper};
+use crate::stack::{Answer, Applicator, Applied, Engine, Lost, Proposed, Upper};
 use crate::store::{RoTx, RwTx};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -113,10 +113,7 @@ impl<E: Engine> Engine for BrainDoctorBelow<E> {
     type Return = E::Return;
     type Refusal = E::Refusal;
 
-    fn propose(
-        &self,
-        entry: Entry,
-    ) -> impl Future<Output = Result<Answer<E::Return, E::Refusal>, Lost>> {
+    fn propose(&self, entry: Entry) -> impl Future<Output = Proposed<E::Return, E::Refusal>> {
         self.down.propose(entry)
     }
 

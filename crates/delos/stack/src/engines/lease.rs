@@ -29,7 +29,7 @@
 use super::guard::{Guard, Seen};
 use crate::entry::Entry;
 use crate::log::{LogError, LogPos};
-use crate::stack::{Answer, Applicator, Applied, Engine, Lost, ReplicaId, Upper};
+use crate::stack::{Answer, Applicator, Applied, Engine, Lost, Proposed, ReplicaId, Upper};
 use crate::store::{LocalStore, RoTx, RwTx};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::{Error, Result};
@@ -455,7 +455,7 @@ impl<'a> Proposal<'a> {
     }
 
     /// True if the lease kept it from those above.
-    fn settle<R, F>(&mut self, said: &std::result::Result<Answer<R, F>, Lost>) -> bool {
+    fn settle<R, F>(&mut self, said: &Proposed<R, F>) -> bool {
         self.is_open = match said {
             Ok(_)
             | Err(Lost::Log(LogError::Sealed | LogError::TooLong(_)) | Lost::Elsewhere(_)) => false,
@@ -490,10 +490,7 @@ impl<E: Engine> Engine for LeaseBelow<E> {
     type Return = E::Return;
     type Refusal = E::Refusal;
 
-    async fn propose(
-        &self,
-        mut entry: Entry,
-    ) -> std::result::Result<Answer<E::Return, E::Refusal>, Lost> {
+    async fn propose(&self, mut entry: Entry) -> Proposed<E::Return, E::Refusal> {
         let mut proposal = Proposal::new(&self.own);
         loop {
             let held = self.held().ok().flatten();

@@ -2,7 +2,7 @@
 
 use crate::entry::Entry;
 use crate::log::LogPos;
-use crate::stack::{Answer, Engine, Lost};
+use crate::stack::{Engine, Lost, Proposed};
 use crate::store::RoTx;
 use plinth_runtime::metric::latency::Latency;
 use plinth_runtime::now;
@@ -41,10 +41,7 @@ impl<E: Engine> Engine for Observer<E> {
     type Return = E::Return;
     type Refusal = E::Refusal;
 
-    fn propose(
-        &self,
-        entry: Entry,
-    ) -> impl Future<Output = Result<Answer<E::Return, E::Refusal>, Lost>> {
+    fn propose(&self, entry: Entry) -> impl Future<Output = Proposed<E::Return, E::Refusal>> {
         measured(&self.proposals, self.down.propose(entry))
     }
 

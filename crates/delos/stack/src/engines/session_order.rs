@@ -12,7 +12,7 @@
 use super::guard::{Guard, Seen};
 use crate::entry::{ENTRY_BYTES_MAX, Entry};
 use crate::log::{LogError, LogPos};
-use crate::stack::{Answer, Applicator, Applied, Engine, Lost, Upper};
+use crate::stack::{Answer, Applicator, Applied, Engine, Lost, Proposed, Upper};
 use crate::store::{LocalStore, RoTx, RwTx};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::{Error, Result};
@@ -105,8 +105,6 @@ fn forget_sessions(tx: &mut RwTx, pos: LogPos) -> Result<()> {
     Ok(())
 }
 
-type Outcome<R, E> = std::result::Result<Answer<R, E>, Lost>;
-
 /// The replica's session, which both halves know.
 struct Own<R, E> {
     session: Cell<u64>,
@@ -116,7 +114,7 @@ struct Own<R, E> {
     /// All proposals up to this number are answered; and those behind it that are.
     settled: Watch<u64>,
     answered: RefCell<BTreeSet<u64>>,
-    replies: RefCell<BTreeMap<u64, OneshotSender<Outcome<R, E>>>>,
+    replies: RefCell<BTreeMap<u64, OneshotSender<Proposed<R, E>>>>,
 }
 
 impl<R, E> Own<R, E> {
@@ -137,7 +135,7 @@ impl<R, E> Own<R, E> {
         session == self.session.get() && self.replies.borrow().contains_key(&number)
     }
 
-    fn answer(&self, number: u64, outcome: Outcome<R, E>) {
+    fn answer(&self, number: u64, outcome: Proposed<R, E>) {
         let Some(reply) = self.replies.borrow_mut().remove(&number) else {
             return;
         };
@@ -414,7 +412,7 @@ where
     type Return = R;
     type Refusal = E;
 
-    async fn propose(&self, entry: Entry) -> Outcome<R, E> {
+    async fn propose(&self, entry: Entry) -> Proposed<R, E> {
         let bytes = entry.encoded_len() + HEADERS_BYTES;
         if bytes > ENTRY_BYTES_MAX {
             return Err(Lost::Log(LogError::TooLong(bytes)));

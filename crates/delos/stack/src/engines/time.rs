@@ -14,7 +14,7 @@
 use super::guard::{Guard, Seen};
 use crate::entry::Entry;
 use crate::log::{LogError, LogPos};
-use crate::stack::{Answer, Applicator, Applied, Engine, Lost, ReplicaId, Upper};
+use crate::stack::{Answer, Applicator, Applied, Engine, Lost, Proposed, ReplicaId, Upper};
 use crate::store::{LocalStore, RoTx, RwTx};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::{Error, Result};
@@ -349,10 +349,7 @@ impl<E: Engine> Engine for TimeBelow<E> {
     type Return = E::Return;
     type Refusal = E::Refusal;
 
-    fn propose(
-        &self,
-        entry: Entry,
-    ) -> impl Future<Output = std::result::Result<Answer<E::Return, E::Refusal>, Lost>> {
+    fn propose(&self, entry: Entry) -> impl Future<Output = Proposed<E::Return, E::Refusal>> {
         self.down.propose(entry)
     }
 

@@ -8,7 +8,7 @@
 use super::guard::{Guard, Seen};
 use crate::entry::Entry;
 use crate::log::LogPos;
-use crate::stack::{Answer, Applicator, Applied, Engine, Lost, ReplicaId, Upper};
+use crate::stack::{Answer, Applicator, Applied, Engine, Lost, Proposed, ReplicaId, Upper};
 use crate::store::{LocalStore, RoTx, RwTx};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::{Error, Result};
@@ -233,10 +233,7 @@ impl<E: Engine> Engine for ViewTrackingBelow<E> {
     type Return = E::Return;
     type Refusal = E::Refusal;
 
-    fn propose(
-        &self,
-        mut entry: Entry,
-    ) -> impl Future<Output = std::result::Result<Answer<E::Return, E::Refusal>, Lost>> {
+    fn propose(&self, mut entry: Entry) -> impl Future<Output = Proposed<E::Return, E::Refusal>> {
         // With each proposal it would cost every replica a row an entry.
         if self.told.get() != Some(self.store.flushed()) {
             GUARD.note(&mut entry, &self.report());

@@ -45,7 +45,7 @@ impl Leased {
         Ok(count_in(rows.get(b"count").expect("a new snapshot")))
     }
 
-    async fn add(&self) -> Result<Answer<u64, ()>, Lost> {
+    async fn add(&self) -> Proposed<u64, ()> {
         self.top.propose(Entry::new("")).await
     }
 

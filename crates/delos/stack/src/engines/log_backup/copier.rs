@@ -9,7 +9,7 @@ use crate::backup::{Backups, Outcome, Patient, Place, claim, put_manifest, put_s
 use crate::engines::batching;
 use crate::entry::Entry;
 use crate::log::{LogError, LogPos, SharedLog};
-use crate::stack::{Answer, Engine, Lost, ReplicaId};
+use crate::stack::{Answer, Engine, Lost, Proposed, ReplicaId};
 use crate::store::copy::Held;
 use crate::store::{LocalStore, RoTx};
 use bytes::{Buf, Bytes};
@@ -483,10 +483,7 @@ impl<E: Engine, L: SharedLog + 'static> Engine for LogBackupBelow<E, L> {
     type Return = E::Return;
     type Refusal = E::Refusal;
 
-    fn propose(
-        &self,
-        entry: Entry,
-    ) -> impl Future<Output = std::result::Result<Answer<E::Return, E::Refusal>, Lost>> {
+    fn propose(&self, entry: Entry) -> impl Future<Output = Proposed<E::Return, E::Refusal>> {
         self.down.propose(entry)
     }
 
