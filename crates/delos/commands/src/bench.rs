@@ -3,10 +3,9 @@
 use plinth_delos_bench::figure::{Figure, page};
 use plinth_delos_bench::parts::{Part, measure};
 use plinth_delos_bench::plan::Plan;
-use plinth_runtime::real::interrupted;
-use plinth_runtime::{Duration, Either, race};
+use plinth_runtime::Duration;
 use plinth_terminal::numbers::within;
-use plinth_terminal::process::raise_file_limit;
+use plinth_terminal::process::{raise_file_limit, unless_interrupted};
 use plinth_terminal::seconds::parse_positive;
 use plinth_terminal::{Outcome, connect};
 use std::path::PathBuf;
@@ -75,11 +74,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
     };
     raise_file_limit();
     connect::block_on(async {
-        match race(interrupted(), measure_all(arguments, &parts, &plan)).await {
-            Either::Left(Ok(())) => Err("delos bench: it was interrupted".into()),
-            Either::Left(Err(error)) => Err(format!("cannot wait for signals: {error}")),
-            Either::Right(outcome) => outcome,
-        }
+        let measuring = measure_all(arguments, &parts, &plan);
+        let measured = unless_interrupted(measuring).await?;
+        measured.unwrap_or(Err("delos bench: it was interrupted".into()))
     })
 }
 

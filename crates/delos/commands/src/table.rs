@@ -20,6 +20,7 @@ use crate::delos::names::parse_service;
 use door::DEFAULT_LISTEN;
 use plinth_runtime::real::block_on;
 use plinth_table::language::{Statement, parse};
+use plinth_terminal::commands::Commands;
 use plinth_terminal::tls::{Listen, TlsArguments};
 use plinth_terminal::{Outcome, trace_file};
 use plinth_tls::ClientAuth;
@@ -27,12 +28,6 @@ use secure::Protection;
 use session::Session;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::PathBuf;
-
-#[derive(clap::Args, Debug)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
@@ -45,7 +40,7 @@ enum Command {
 plinth_terminal::command!(
     "table",
     "Tables on a replicated log: use them, serve them",
-    Arguments => run
+    Commands<Command> => run
 );
 
 #[derive(clap::Args, Debug)]
@@ -94,8 +89,8 @@ struct Serve {
     tls: TlsArguments,
 }
 
-fn run(arguments: Arguments) -> Outcome {
-    match arguments.command {
+fn run(Commands { command }: Commands<Command>) -> Outcome {
+    match command {
         Command::Cli(arguments) => block_on(shell(arguments)),
         Command::Server(serve) => {
             trace_file::start(serve.trace.as_deref())?;

@@ -14,10 +14,9 @@ use plinth_farm_bench::ycsb::Mix;
 use plinth_farm_bench::{
     Machines, Mode, Place, Policy, Report, Scale, lengths, parse_policy, reads, scans, tpcc, ycsb,
 };
-use plinth_runtime::real::interrupted;
-use plinth_runtime::{Duration, Either, race};
+use plinth_runtime::Duration;
 use plinth_terminal::numbers::within;
-use plinth_terminal::process::follow_parent;
+use plinth_terminal::process::{follow_parent, unless_interrupted};
 use plinth_terminal::{Outcome, connect};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -511,11 +510,8 @@ impl Scans {
 
 pub fn run(arguments: &Arguments) -> Outcome {
     connect::block_on(async {
-        match race(interrupted(), measure(&arguments.workload)).await {
-            Either::Left(Ok(())) => Err("farm bench: it was interrupted".into()),
-            Either::Left(Err(error)) => Err(format!("cannot wait for signals: {error}")),
-            Either::Right(outcome) => outcome,
-        }
+        let measured = unless_interrupted(measure(&arguments.workload)).await?;
+        measured.unwrap_or(Err("farm bench: it was interrupted".into()))
     })
 }
 

@@ -8,11 +8,11 @@
 use super::drive::{Drive, master};
 use super::fleet::{FirstPort, Shape};
 use super::keeping::Keeping;
-use plinth_runtime::real::interrupted;
-use plinth_runtime::{Duration, Either, Instant, now, race, sleep};
+use plinth_runtime::{Duration, Instant, now, sleep};
 use plinth_terminal::Outcome;
 use plinth_terminal::children::stop;
 use plinth_terminal::numbers::within;
+use plinth_terminal::process::unless_interrupted;
 
 const MACHINES: u16 = 3;
 /// Of the first machine.
@@ -156,11 +156,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
             begun: now(),
             seconds: arguments.duration,
         };
-        let outcome = match race(interrupted(), demo.run()).await {
-            Either::Left(Ok(())) => Err("it was interrupted".into()),
-            Either::Left(Err(error)) => Err(format!("cannot wait for signals: {error}")),
-            Either::Right(outcome) => outcome,
-        };
+        let outcome = unless_interrupted(demo.run()).await;
+        let outcome = outcome.and_then(|done| done.unwrap_or(Err("it was interrupted".into())));
         let children = std::mem::take(&mut demo.drive.running.children);
         stop(children.into_iter().flatten().collect()).await;
         outcome.map_err(|line| format!("farm demo: {line}"))

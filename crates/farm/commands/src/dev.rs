@@ -4,12 +4,12 @@
 use super::fleet::{FirstPort, Fleet, Shape, first_end};
 use super::keeping::{Backups, Keeping};
 use plinth_farm_server::Survey;
-use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, now, race, sleep};
 use plinth_terminal::Outcome;
 use plinth_terminal::children::{CHECK_INTERVAL, describe, stop};
 use plinth_terminal::connect::block_on;
 use plinth_terminal::numbers::within;
+use plinth_terminal::process::unless_interrupted;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
@@ -97,8 +97,8 @@ async fn serve(
         println!("ready");
         keep_alive(&fleet, &mut children, no_restart).await
     };
-    let outcome = match race(interrupted(), work).await {
-        Either::Left(Ok(())) => {
+    let outcome = match unless_interrupted(work).await {
+        Ok(None) => {
             let data = match keeping.durable {
                 true => "their data stays, for the same command",
                 false => "their data is gone",
@@ -106,8 +106,8 @@ async fn serve(
             eprintln!("plinth: stopping {machines} machines; {data}");
             Ok(())
         }
-        Either::Left(Err(error)) => Err(format!("cannot wait for signals: {error}")),
-        Either::Right(outcome) => outcome,
+        Ok(Some(outcome)) => outcome,
+        Err(line) => Err(line),
     };
     stop(children.into_iter().flatten().collect()).await;
     fleet.remove();

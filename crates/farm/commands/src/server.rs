@@ -4,9 +4,8 @@ use super::create::PlanArguments;
 use super::{ClusterArgument, work};
 use plinth_farm_server::{Config, Work, serve};
 use plinth_runtime::metric::page::Page;
-use plinth_runtime::real::interrupted;
-use plinth_runtime::{Either, race};
 use plinth_terminal::numbers::within;
+use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::serving::ServingArguments;
 use plinth_terminal::tls::{Listen, PublicAddress};
 use plinth_terminal::{Outcome, pages};
@@ -97,9 +96,6 @@ async fn start(arguments: &Arguments, at: &str) -> Outcome {
             Box::new(move |joined, sizes| Box::pin(work::run(joined, sizes, machines)))
         }),
     };
-    match race(interrupted(), serve(config)).await {
-        Either::Left(Ok(())) => Ok(()),
-        Either::Left(Err(error)) => Err(format!("cannot wait for signals: {error}")),
-        Either::Right(outcome) => outcome,
-    }
+    let ended = unless_interrupted(serve(config)).await?;
+    ended.unwrap_or(Ok(()))
 }

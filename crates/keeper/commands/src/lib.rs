@@ -12,12 +12,7 @@ mod tree;
 pub mod zookeeper;
 
 use plinth_terminal::Outcome;
-
-#[derive(clap::Args, Debug)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
+use plinth_terminal::commands::Commands;
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
@@ -39,11 +34,11 @@ enum Command {
 plinth_terminal::command!(
     "keeper",
     "ZooKeeper's clients on a cluster: serve them, import and export nodes, measure",
-    Arguments => run
+    Commands<Command> => run
 );
 
-fn run(arguments: Arguments) -> Outcome {
-    match arguments.command {
+fn run(Commands { command }: Commands<Command>) -> Outcome {
+    match command {
         Command::Server(arguments) => server::run(&arguments),
         Command::Status(arguments) => tree::status(&arguments),
         Command::Import(arguments) => migrate::import(arguments),

@@ -8,11 +8,11 @@ use plinth_coordination::{Family, cluster_file};
 use plinth_identity::Identity;
 use plinth_keeper::{Doors, Keeper, Options};
 use plinth_runtime::net::Chosen;
-use plinth_runtime::real::interrupted;
-use plinth_runtime::{Either, race};
+use plinth_runtime::race;
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::with_remedy;
 use plinth_terminal::numbers::within;
+use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::serving::ServingArguments;
 use plinth_terminal::tls::TlsArguments;
 use plinth_terminal::{notify, pages};
@@ -120,10 +120,9 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
     }
     let serving = race(keeper.serve(), admin::answer(&keeper, questions));
     let serving = race(serving, tell_when_stopped(&keeper, &at));
-    match race(interrupted(), serving).await {
-        Either::Left(Err(error)) => Err(at(format!("cannot wait for signals: {error}"))),
-        Either::Left(Ok(())) => Ok(()),
-        Either::Right(_) => keeper.stopped().map_or(Ok(()), |why| Err(at(why))),
+    match unless_interrupted(serving).await.map_err(&at)? {
+        None => Ok(()),
+        Some(_) => keeper.stopped().map_or(Ok(()), |why| Err(at(why))),
     }
 }
 

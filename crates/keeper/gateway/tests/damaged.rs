@@ -70,21 +70,8 @@ impl Tree {
         (gateway, client)
     }
 
-    async fn damage(&self, key: Vec<u8>) {
-        self.put(key, Some(b"?")).await;
-    }
-
-    /// Sets a row, or clears it.
-    async fn put(&self, key: Vec<u8>, row: Option<&[u8]>) {
-        let database = self.cluster.database();
-        let written = database.run(async |transaction| {
-            match row {
-                Some(row) => transaction.set(key.clone(), row),
-                None => transaction.clear(key.clone()),
-            }
-            Ok(())
-        });
-        written.await.expect("memory takes it");
+    fn damage(&self, key: Vec<u8>) {
+        self.cluster.spoil(&key, Some(b"?"));
     }
 
     fn has_any(&self, range: &KeyRange) -> bool {
@@ -276,7 +263,7 @@ fn a_damaged_node_fails_what_needs_it_and_every_gateway_goes_on() {
             let (first, client) = tree.serve().await;
             done(&client, create(bad)).await;
             done(&client, create("/good")).await;
-            tree.put(key(&tree.rows, bad), Some(&row)).await;
+            tree.cluster.spoil(&key(&tree.rows, bad), Some(&row));
             drop((first, client));
             let [(_one, a), (_other, b)] = [tree.serve().await, tree.serve().await];
             for client in [&a, &b, &a] {
@@ -300,12 +287,11 @@ fn damaged_children_are_listed_before_anybody_asks_for_them() {
         for path in ["/p", "/p/a", "/p/b", "/p/c"] {
             done(&client, create(path)).await;
         }
-        tree.damage(tree.rows.node("/p/b")).await;
+        tree.damage(tree.rows.node("/p/b"));
         // These are of no node.
-        tree.damage(tree.rows.counts("/p/")).await;
-        tree.damage(tree.rows.counts("/p/d")).await;
-        tree.damage([&tree.rows.node("/p/e")[..], b"\xff"].concat())
-            .await;
+        tree.damage(tree.rows.counts("/p/"));
+        tree.damage(tree.rows.counts("/p/d"));
+        tree.damage([&tree.rows.node("/p/e")[..], b"\xff"].concat());
         drop((first, client));
         let (_gateway, client) = tree.serve().await;
         assert_eq!(names(&client, "/p").await, ["a", "b", "c"]);
@@ -321,7 +307,8 @@ fn long_data_that_is_damaged_is_not_read_and_may_be_set() {
         let tree = Tree::new();
         let (first, client) = tree.serve().await;
         done(&client, create_as("/long-gone", 0, LONG)).await;
-        tree.put(tree.rows.data_piece("/long-gone", 0), None).await;
+        tree.cluster
+            .spoil(&tree.rows.data_piece("/long-gone", 0), None);
         drop((first, client));
         let [(_one, a), (_other, b)] = [tree.serve().await, tree.serve().await];
         for client in [&a, &b] {
@@ -368,9 +355,9 @@ fn a_session_ends_with_its_nodes_whatever_is_damaged_of_them() {
         }
         let session = client.session();
         let id = client.session_id();
-        tree.damage(tree.rows.node("/p/damaged")).await;
-        tree.damage(tree.rows.node("/q")).await;
-        tree.put(tree.rows.node("/r"), None).await;
+        tree.damage(tree.rows.node("/p/damaged"));
+        tree.damage(tree.rows.node("/q"));
+        tree.cluster.spoil(&tree.rows.node("/r"), None);
         drop((first, client));
         let (gateway, other) = tree.serve().await;
         let taken = gateway.client_with(Some(session)).await.expect("it lives");
@@ -400,7 +387,7 @@ fn a_session_whose_row_is_damaged_is_over_and_takes_its_nodes_along() {
         let short = Client::connect(gateway.keeper.address(), 4000, None).await;
         let short = short.expect("it serves");
         done(&short, create_ephemeral("/own")).await;
-        tree.damage(tree.rows.session(short.session_id())).await;
+        tree.damage(tree.rows.session(short.session_id()));
         // It has its session here.
         done(&short, create_ephemeral("/another")).await;
         let (other, client_of_other) = tree.serve().await;
@@ -444,10 +431,10 @@ fn a_damaged_quota_does_not_keep_a_gateway_from_beginning() {
             done(&client, limits).await;
             done(&client, create(&format!("{path}/a"))).await;
         }
-        tree.damage(tree.rows.quota("/q1")).await;
-        tree.damage(tree.rows.quota_used("/q2", b'n')).await;
+        tree.damage(tree.rows.quota("/q1"));
+        tree.damage(tree.rows.quota_used("/q2", b'n'));
         // Nodes that cannot be read are counted all the same.
-        tree.damage(tree.rows.node("/q1/a")).await;
+        tree.damage(tree.rows.node("/q1/a"));
         drop((first, client));
         let (_gateway, client) = tree.serve().await;
         assert_eq!(told("KeeperQuotaDamaged", "/q1"), 1);
@@ -497,7 +484,7 @@ fn a_damaged_container_does_not_keep_the_others_from_going() {
             done(&client, container).await;
             done(&client, create(&format!("{path}/child"))).await;
         }
-        tree.damage(tree.rows.node("/a")).await;
+        tree.damage(tree.rows.node("/a"));
         drop((first, client));
         let (_gateway, client) = tree.serve().await;
         for path in ["/b", "/c"] {

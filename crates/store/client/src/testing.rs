@@ -117,6 +117,19 @@ impl MemoryCluster {
         (*state.at(state.version)).clone()
     }
 
+    /// Sets a row, or removes it, as a disk that fails does: in all versions, and by nobody's commit.
+    pub fn spoil(&self, key: &[u8], value: Option<&[u8]>) {
+        for snapshot in self.state.borrow_mut().history.values_mut() {
+            let rows = Rc::make_mut(snapshot);
+            match value {
+                Some(value) => {
+                    rows.insert(Key::copy_from_slice(key), Value::copy_from_slice(value))
+                }
+                None => rows.remove(key),
+            };
+        }
+    }
+
     pub fn version(&self) -> Version {
         self.state.borrow().version
     }

@@ -10,6 +10,7 @@ use plinth_measure::runs::{parse_runs, sets};
 use plinth_measure::{Calibration, grouped, server_cpu};
 use plinth_runtime::Duration;
 use plinth_terminal::Outcome;
+use plinth_terminal::commands::Commands;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::numbers::within;
 use plinth_terminal::seconds::parse_seconds;
@@ -22,12 +23,6 @@ const LIBRARY_API_VERSION: i32 = 710;
 
 /// Limit of transactions under way at once when they begin at a rate.
 const RATE_CLIENTS: usize = 10_000;
-
-#[derive(clap::Args, Debug)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
@@ -46,11 +41,11 @@ enum Command {
 plinth_terminal::command!(
     "bench",
     "Measure how fast a cluster is",
-    Arguments => run
+    Commands<Command> => run
 );
 
-fn run(arguments: Arguments) -> Outcome {
-    match arguments.command {
+fn run(Commands { command }: Commands<Command>) -> Outcome {
+    match command {
         Command::Run(run) => run_workload(*run),
         Command::Report(report) => make_page(&report),
         Command::Calibrate(arguments) => calibrate(&arguments),

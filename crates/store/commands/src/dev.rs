@@ -20,11 +20,11 @@ use plinth_identity::Identity;
 use plinth_rpc::Transport;
 use plinth_runtime::disk::{self, DirLock};
 use plinth_runtime::net::Chosen;
-use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, Instant, now, sleep};
 use plinth_server::{NotCreated, create_database};
 use plinth_terminal::children::{self, CHECK_INTERVAL, describe, stop};
 use plinth_terminal::numbers::within;
+use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::{Outcome, connect, keys, ports};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -299,7 +299,6 @@ async fn serve(
     cluster: &ClusterFile,
     servers: &mut Vec<Server>,
 ) -> Outcome {
-    let stopped = interrupted();
     let work = async {
         let starting = make_ready(arguments, plan, cluster);
         let ended = first_end(servers);
@@ -314,14 +313,10 @@ async fn serve(
         announce(arguments, plan, path);
         keep_alive(arguments, path, servers).await
     };
-    match plinth_runtime::race(stopped, work).await {
-        Either::Left(Ok(())) => {
-            eprintln!("plinth: stopping {}", count(plan.processes));
-            Ok(())
-        }
-        Either::Left(Err(error)) => Err(format!("cannot wait for signals: {error}")),
-        Either::Right(outcome) => outcome,
-    }
+    unless_interrupted(work).await?.unwrap_or_else(|| {
+        eprintln!("plinth: stopping {}", count(plan.processes));
+        Ok(())
+    })
 }
 
 async fn make_ready(arguments: &Arguments, plan: &Plan, cluster: &ClusterFile) -> Outcome {

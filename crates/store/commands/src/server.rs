@@ -5,12 +5,13 @@ use plinth_protocol::control::ProcessClass;
 use plinth_rpc::Place;
 use plinth_runtime::knobs::{knobs, set_knobs};
 use plinth_runtime::metric::page::Page;
-use plinth_runtime::real::{interrupted, spawn_worker};
-use plinth_runtime::{Duration, Either, Task, disk, sleep};
+use plinth_runtime::real::spawn_worker;
+use plinth_runtime::{Duration, Task, disk, sleep};
 use plinth_server::metrics::READY;
 use plinth_server::{SSD_CACHE_BYTES, WorkerConfig, accept_lost_registers, run_worker};
 use plinth_terminal::connect::with_remedy;
 use plinth_terminal::numbers::within;
+use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::serving::ServingArguments;
 use plinth_terminal::tls::{Listen, PublicAddress, TlsArguments};
 use plinth_terminal::{Outcome, notify, pages, trace_file};
@@ -172,10 +173,9 @@ async fn serve(arguments: &Arguments) -> Outcome {
         0,
         page(0),
     ));
-    match plinth_runtime::race(interrupted(), worker).await {
-        Either::Left(Ok(())) => Ok(()),
-        Either::Left(Err(error)) => Err(at(format!("cannot wait for signals: {error}"))),
-        Either::Right(Err(error)) => Err(with_place(at(error))),
+    match unless_interrupted(worker).await.map_err(at)? {
+        Some(Err(error)) => Err(with_place(at(error))),
+        None => Ok(()),
     }
 }
 

@@ -5,6 +5,7 @@ use plinth_core::key::unprintable;
 use plinth_identity::tokens::{Claims, SigningKey, Tenant};
 use plinth_runtime::unix_time_ms;
 use plinth_terminal::Outcome;
+use plinth_terminal::commands::Commands;
 use plinth_terminal::keys;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -13,12 +14,6 @@ use std::path::{Path, PathBuf};
 const FORMAT: &str = "plinth-sign-1";
 /// Bits of the mode that let others read or change the file.
 const OTHERS: u32 = 0o077;
-
-#[derive(clap::Args, Debug)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
@@ -129,11 +124,11 @@ fn load(path: &Path) -> Outcome<SigningKey> {
 plinth_terminal::command!(
     "token",
     "Make keys that sign tokens, and sign tokens: grants of a part of a database to clients",
-    Arguments => run
+    Commands<Command> => run
 );
 
-fn run(arguments: Arguments) -> Outcome {
-    match arguments.command {
+fn run(Commands { command }: Commands<Command>) -> Outcome {
+    match command {
         Command::New { name, out } => {
             let key = SigningKey::new(&name[..], keys::secret());
             let key = key.filter(|_| !name.contains(['\n', '\r']));

@@ -48,6 +48,13 @@ macro_rules! command {
     };
 }
 
+/// The arguments of a command that has commands of its own, and nothing else.
+#[derive(clap::Args, Debug)]
+pub struct Commands<C: clap::Subcommand> {
+    #[command(subcommand)]
+    pub command: C,
+}
+
 /// What the macro needs from this crate's dependencies; not for direct use.
 #[doc(hidden)]
 pub mod macro_support {

@@ -1,6 +1,8 @@
-//! What a process asks of the system when it starts.
+//! What a process asks of the system when it starts, and until it ends.
 
 use crate::Outcome;
+use plinth_runtime::real::interrupted;
+use plinth_runtime::{Either, race};
 use rustix::process::{Pid, Signal};
 
 /// Raises the limit of open files to its maximum. Every connection is an open file, and the usual soft limit is too
@@ -27,4 +29,13 @@ pub fn follow_parent(parent: u32) -> Outcome {
         ));
     }
     Ok(())
+}
+
+/// What the work gives; `None` if the user ends it before.
+pub async fn unless_interrupted<T>(work: impl Future<Output = T>) -> Outcome<Option<T>> {
+    match race(interrupted(), work).await {
+        Either::Left(Ok(())) => Ok(None),
+        Either::Left(Err(error)) => Err(format!("cannot wait for signals: {error}")),
+        Either::Right(given) => Ok(Some(given)),
+    }
 }

@@ -4,12 +4,7 @@ use crate::manual;
 #[cfg(feature = "sim")]
 use plinth_commands::sim;
 use plinth_terminal::Outcome;
-
-#[derive(clap::Args, Debug)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
+use plinth_terminal::commands::Commands;
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
@@ -25,11 +20,11 @@ enum Command {
 plinth_terminal::command!(
     "tools",
     "For those who develop Plinth or package it: the simulator, completions, manual pages",
-    Arguments => run
+    Commands<Command> => run
 );
 
-fn run(arguments: Arguments) -> Outcome {
-    match arguments.command {
+fn run(Commands { command }: Commands<Command>) -> Outcome {
+    match command {
         #[cfg(feature = "sim")]
         Command::Sim(arguments) => sim::run(arguments),
         Command::Completions(arguments) => manual::completions(crate::program(), &arguments),

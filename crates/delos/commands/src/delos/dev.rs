@@ -18,11 +18,11 @@ use plinth_coordination::{key_file, why};
 use plinth_delos::replica::identity::service_file;
 use plinth_keeper_commands::zookeeper::ForClients;
 use plinth_runtime::net::Chosen;
-use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, Instant, now, race, sleep};
 use plinth_terminal::children::{self, CHECK_INTERVAL, stop};
 use plinth_terminal::knobs::parse_knobs;
 use plinth_terminal::numbers::within;
+use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::tls::TlsArguments;
 use plinth_terminal::{Outcome, connect, keys, ports};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -121,18 +121,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
             .zip(&replicas)
             .map(start)
             .collect::<Outcome<Vec<_>>>()?;
-        let outcome = match race(
-            interrupted(),
-            serve(arguments, &replicas, &path, &mut processes),
-        )
-        .await
-        {
-            Either::Left(Ok(())) => Ok(()),
-            Either::Left(Err(error)) => Err(format!("cannot wait for signals: {error}")),
-            Either::Right(outcome) => outcome,
-        };
+        let serving = serve(arguments, &replicas, &path, &mut processes);
+        let ended = unless_interrupted(serving).await;
         stop(processes.into_iter().map(|process| process.child).collect()).await;
-        outcome
+        ended?.unwrap_or(Ok(()))
     })
 }
 

@@ -16,9 +16,9 @@ use plinth_keeper_commands::zookeeper::ForClients;
 use plinth_rpc::Credentials;
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::net::Chosen;
-use plinth_runtime::real::interrupted;
-use plinth_runtime::{Either, Task, race, spawn};
+use plinth_runtime::{Task, spawn};
 use plinth_terminal::numbers::within;
+use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::serving::ServingArguments;
 use plinth_terminal::tls::{Listen, PublicAddress, TlsArguments};
 use plinth_terminal::{Outcome, pages, ports};
@@ -241,9 +241,8 @@ async fn serve(arguments: &Arguments) -> Outcome {
         settings,
         places: places::open,
     };
-    match race(interrupted(), serve_with_page(config, page)).await {
-        Either::Left(Ok(())) => Ok(()),
-        Either::Left(Err(error)) => Err(format!("cannot wait for signals: {error}")),
-        Either::Right(Err(line)) => Err(line),
+    match unless_interrupted(serve_with_page(config, page)).await? {
+        Some(Err(line)) => Err(line),
+        None => Ok(()),
     }
 }

@@ -8,11 +8,11 @@ use plinth_delos::base::Base;
 use plinth_delos::file_log::FileLog;
 use plinth_delos::stack::Top;
 use plinth_delos::store::LocalStore;
-use plinth_runtime::real::interrupted;
 use plinth_runtime::{Either, disk, race};
 use plinth_table::application::Tables;
 use plinth_table::backend::Server;
 use plinth_terminal::Outcome;
+use plinth_terminal::process::unless_interrupted;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -49,10 +49,8 @@ pub async fn serve(
     let server = Rc::new(Server::new(replica.clone()));
     let answering = race(calls.serve(server.clone()), server.work());
     let serving = race(replica.run(), answering);
-    match race(interrupted(), serving).await {
-        Either::Left(Err(error)) => Err(at(format!("cannot wait for signals: {error}"))),
-        Either::Left(Ok(())) => Ok(()),
-        Either::Right(Either::Left(stopped)) => Err(at(stopped.to_string())),
-        Either::Right(Either::Right(_)) => Ok(()),
+    match unless_interrupted(serving).await.map_err(at)? {
+        Some(Either::Left(stopped)) => Err(at(stopped.to_string())),
+        Some(Either::Right(_)) | None => Ok(()),
     }
 }

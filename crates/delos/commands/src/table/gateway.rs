@@ -5,13 +5,12 @@ use super::door;
 use super::secure::Protection;
 use crate::delos::service::{Service, Unanswered, load};
 use plinth_delos::replica::messages::CallService;
-use plinth_runtime::real::interrupted;
-use plinth_runtime::{Either, race};
 use plinth_table::backend::{Answers, Problem};
 use plinth_table::proto::{Answer, Described, Description, Page, Query, Request};
 use plinth_table::serving::Operation;
 use plinth_table::{Code, Refused};
 use plinth_terminal::Outcome;
+use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::tls::TlsArguments;
 use prost::Message;
 use std::net::SocketAddr;
@@ -81,10 +80,7 @@ pub async fn serve(file: &Path, listen: SocketAddr, protection: Option<Protectio
     })?;
     let calls = door::open(listen, protection)?;
     let service = Service::of(file, SECONDS);
-    match race(interrupted(), calls.serve(Rc::new(Gateway { service }))).await {
-        Either::Left(Ok(())) | Either::Right(()) => Ok(()),
-        Either::Left(Err(error)) => {
-            Err(format!("table {listen}: cannot wait for signals: {error}"))
-        }
-    }
+    let serving = calls.serve(Rc::new(Gateway { service }));
+    let ended = unless_interrupted(serving).await.map(drop);
+    ended.map_err(|line| format!("table {listen}: {line}"))
 }
