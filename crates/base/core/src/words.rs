@@ -1,10 +1,12 @@
 //! Enums of which each variant has a name, or a text.
 
-/// Declares an enum of which each variant has a name: `Get = "get"`. `ALL` has the variants in their order, `name` gives
-/// the name, and `from_name` finds the variant.
+/// Declares an enum of which each variant has a name: `Get = "get"`. `ALL` has the variants in their order, `name`
+/// gives the name, and `from_name` finds the variant.
 #[macro_export]
 macro_rules! words {
-    ($(#[$meta:meta])* $vis:vis enum $enum:ident { $($(#[$variant_meta:meta])* $variant:ident = $name:literal,)* }) => {
+    ($(#[$meta:meta])* $vis:vis enum $enum:ident { $(
+        $(#[$variant_meta:meta])* $variant:ident = $name:literal,
+    )* }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         $vis enum $enum { $($(#[$variant_meta])* $variant,)* }

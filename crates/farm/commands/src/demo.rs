@@ -24,7 +24,13 @@ const ALONE: Duration = Duration::from_secs(2);
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
     /// Seconds to run before the process is killed, and again when all is whole
-    #[arg(long, alias = "seconds", value_name = "SECONDS", default_value_t = 5, value_parser = within::<u64>(1..=3600))]
+    #[arg(
+        long,
+        alias = "seconds",
+        value_name = "SECONDS",
+        default_value_t = 5,
+        value_parser = within::<u64>(1..=3600)
+    )]
     duration: u64,
     #[command(flatten)]
     keeping: Keeping,

@@ -43,8 +43,8 @@ record! {
         pub reading_ns: u64,
         /// Where time begins: [`time::Settings::origin`].
         pub origin: u64,
-        /// Machines keep what they have on disks of their own. When no whole replica of a region is left in memory, the
-        /// cluster waits, and is [restored](Restored) from them.
+        /// Machines keep what they have on disks of their own. When no whole replica of a region is left in memory,
+        /// the cluster waits, and is [restored](Restored) from them.
         pub is_durable: bool,
         /// Replicas of which a machine is not the primary are on its disk only. Then the cluster is durable.
         pub has_backups_on_disk: bool,

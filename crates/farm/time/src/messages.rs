@@ -42,8 +42,8 @@ variants! {
         AdvanceAck {
             asked: u64,
         } = 4,
-        /// Asks for the time and a lease. `sent` is the member's reading. Until the member knows that the configuration
-        /// is committed, the master repeats it.
+        /// Asks for the time and a lease. `sent` is the member's reading. Until the member knows that the
+        /// configuration is committed, the master repeats it.
         TimeRequest {
             sent: u64,
             is_committed: bool,

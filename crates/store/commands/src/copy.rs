@@ -52,7 +52,12 @@ struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = within::<u64>(1..=256))]
     jobs: u64,
     /// Approximate size of a piece in bytes
-    #[arg(long, value_name = "N", default_value_t = 16_000_000, value_parser = within::<i64>(100_000..=10_000_000_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 16_000_000,
+        value_parser = within::<i64>(100_000..=10_000_000_000)
+    )]
     piece_bytes: i64,
     /// Replace the data of the target in the range
     #[arg(long)]

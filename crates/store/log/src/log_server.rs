@@ -60,8 +60,8 @@ variants! {
         Copying = 4,
         /// It has copied everything.
         Copied = 5,
-        /// The number of the oldest segment that is needed. Segments before it, and no others, are removed when this is
-        /// on disk.
+        /// The number of the oldest segment that is needed. Segments before it, and no others, are removed when this
+        /// is on disk.
         Oldest(segment: u32) = 6,
     }
 }
