@@ -113,8 +113,6 @@ TEST_TARGETS := --workspace --lib --bins --tests --example leaderboard --example
 .PHONY: test-tools
 test-tools: tools bindings namespaces keeper-tools clocks packaging-tools
 
-LINTS := cargo clippy --locked --workspace --all-targets -- --deny warnings
-
 # The tools are fetched and built beside lints and build, if nothing can ask for a password meanwhile.
 .PHONY: test
 test: tools
@@ -123,10 +121,8 @@ test: tools
 		flock $(TARGET)/tools.lock $(MAKE) --no-print-directory test-tools >$(TARGET)/times/tools-beside.log 2>&1 & \
 	fi
 	$(TIMED) format cargo fmt --all --check
-	@# In a directory of their own they need not wait for the build, whose last crates leave a processor idle.
-	@CARGO_TARGET_DIR=$(TARGET)/lints $(TIMED) lints $(LINTS) >/dev/null 2>&1 & lints=$$!; \
-	$(TIMED) build cargo build --locked $(TEST_TARGETS) || { kill $$lints; exit 1; }; \
-	wait $$lints || { cat $(TARGET)/times/lints.log; echo "make: the lints found something" >&2; exit 1; }
+	$(TIMED) lints cargo clippy --locked --workspace --all-targets -- --deny warnings
+	$(TIMED) build cargo build --locked $(TEST_TARGETS)
 	@# What is there already is not made again; what has failed fails here.
 	$(TIMED) tools flock $(TARGET)/tools.lock $(MAKE) --no-print-directory test-tools
 	HUNT_SEEDS=$(FIRST_SEED)..$(LAST_SEED) $(TIMED) tests scripts/tests $(TARGET)/suites

@@ -464,8 +464,16 @@ impl Writes for Front {
     }
 
     fn beat(&self, row: Vec<u8>) -> Boxed<'_, bool> {
-        let writes: &dyn Writes = self;
-        Box::pin(async move { writes.run(Operation::Beat { row }).await.is_some() })
+        let (sender, receiver) = oneshot();
+        // Before all that waits: it is of no session, and who has much to do is not gone.
+        self.queue.push_front(Queued {
+            operation: Operation::Beat { row },
+            complete: Box::new(move |_, _, _| {
+                let _ = sender.send(()); // it may wait no longer
+            }),
+        });
+        self.wake.notify_one();
+        Box::pin(async move { receiver.await.is_ok() })
     }
 
     fn queued(&self) -> usize {

@@ -41,7 +41,7 @@ pub struct StatusArguments {
 pub struct DropArguments {
     #[command(flatten)]
     tree: Tree,
-    /// Drop the tree also if it is whole, with all its nodes
+    /// Drop the tree also if its nodes are there, with all of them
     #[arg(long)]
     whole: bool,
 }
@@ -112,9 +112,14 @@ fn advice(tree: &str, state: State) -> Vec<String> {
             "Stop the gateways, make the stream again, and start them: plinth stream create 'keeper/{tree}' --append \
              --bytes-max 268435456 --seconds-max 600"
         )],
-        State::Gone(_) | State::Unreadable => vec![
+        State::Unreadable => vec![
+            "If a newer release has made it, use that release.".into(),
+            format!("An empty tree: `plinth keeper drop --tree {tree} --whole', then start the gateways again."),
+        ],
+        State::Gone(_) => vec![
             format!(
-                "An empty tree: `plinth keeper drop --tree {tree}', then start the gateways again."
+                "An empty tree: `plinth keeper drop --tree {tree}', with --whole if it still has nodes, then start the \
+                 gateways again."
             ),
             format!(
                 "The nodes of an export or of a ZooKeeper: drop it, `plinth keeper import --tree {tree}', and start \
@@ -141,7 +146,8 @@ pub fn drop(arguments: &DropArguments) -> Outcome {
         }
         Removed::Nothing => Err(format!("tree `{name}': there is none")),
         Removed::Whole => Err(format!(
-            "tree `{name}' is whole; `plinth keeper export' keeps a copy, and --whole drops it with all its nodes"
+            "tree `{name}' has its nodes; `plinth keeper export' keeps a copy of a whole one, and --whole drops it with \
+             all of them"
         )),
     }
 }

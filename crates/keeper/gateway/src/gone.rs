@@ -6,7 +6,7 @@
 //! - Each commit relies on the tree's record (commit.rs).
 //! - A replica that moves on without a commit of its own reads the record at the version that it moves on to
 //!   (pipeline/catch_up.rs). So at each version at which something is written or read, the record was there.
-//! - Once a beat a gateway asks whether anybody has written to the tree's rows at all (pipeline/guard.rs).
+//! - At every third beat a gateway asks whether anybody has written to the tree's rows at all (pipeline/guard.rs).
 //! - A tree is opened only with its record, its root and its stream, and made only where nothing is left of one.
 //!
 //! A gateway that finds its tree gone stops for good: to go on with an empty tree is for an operator to say.

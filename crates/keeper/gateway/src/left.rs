@@ -141,11 +141,12 @@ pub enum Removed {
     Done,
     /// There was nothing of such a tree.
     Nothing,
-    /// The tree is whole, and stays.
+    /// Its nodes are there, and stay.
     Whole,
 }
 
-/// Removes what is left of a tree, so that the next gateway makes a new one; with `is_whole_too`, any tree.
+/// Removes what is left of a tree, so that the next gateway makes a new one; with `is_whole_too`, also a tree that has
+/// its nodes.
 ///
 /// # Errors
 /// Those of the database.
@@ -160,9 +161,11 @@ pub fn remove<'a>(
         let mut removed = Removed::Nothing;
         let removing = database.run(async |transaction| {
             let has_stream = setup::has_stream(&transaction, tree).await?;
+            let has_root = transaction.get(rows.node("/"), true).await?.is_some();
             match state(&transaction, &rows, has_stream).await? {
                 State::Absent => return Ok(()),
-                State::Whole if !is_whole_too => {
+                State::Importing => removed = Removed::Done,
+                _ if has_root && !is_whole_too => {
                     removed = Removed::Whole;
                     return Ok(());
                 }

@@ -204,9 +204,9 @@ impl Life {
         self.contact.is_isolated()
     }
 
-    /// Ends when the database cannot be reached.
+    /// Ends when the database cannot be reached, or the life is over: nobody tries any more then.
     pub async fn isolated(&self) {
-        while !self.is_isolated() {
+        while !self.is_isolated() && !self.pipeline.is_lost() {
             sleep(tick()).await;
         }
     }

@@ -153,7 +153,9 @@ fn quantile_ms(timed: &Timed, share: f64) -> f64 {
 pub fn samples(gateway: &Gateway) -> Vec<Sample> {
     let mut out = Samples::of_process(gateway.address);
     let life = gateway.life.get();
-    let serves = life.as_ref().is_some_and(|life| !life.is_isolated());
+    let serves = life
+        .as_ref()
+        .is_some_and(|life| !life.is_isolated() && !life.contact.holds());
     out.add(&SERVING, &[], f64::from(u8::from(serves)));
     if let Some(life) = life {
         for (family, value) in numbers(gateway, &life) {

@@ -53,11 +53,22 @@ pub fn parse(
     Ok(quotas)
 }
 
+fn is_at_or_below(node: &str, path: &str) -> bool {
+    let below = node.strip_prefix(path);
+    path == "/" || below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// Takes a row of the quota of `path`; `None` if it is damaged.
 fn take_row(quotas: &mut Quotas, path: &str, of: Option<u8>, row: &[u8]) -> Option<()> {
     let Some(of) = of else {
+        let quota = Quota::from_row(row)?;
+        if let Counted::Through(through) = &quota.counted
+            && !is_at_or_below(through, path)
+        {
+            return None; // no piece is counted next: its range would end before it begins
+        }
         let watched = Watched {
-            quota: Quota::from_row(row)?,
+            quota,
             used: Used::default(),
         };
         quotas.insert(path.into(), watched);
@@ -186,7 +197,8 @@ impl<'a> Counting<'a> {
                 None => damaged?,
             };
             self.piece.used = self.piece.used.plus(used);
-            last = rows.node_path(key);
+            let path = rows.node_path(key);
+            last = path.filter(|path| paths::is_valid(path)).or(last);
         }
         let depth = u16::try_from(depth).map_err(|_| Error::file_corrupt)?;
         let (to, looked_at) = match last {

@@ -387,7 +387,7 @@ impl Replica {
         }
         let ending = |owner| SessionRow {
             owner,
-            timeout_ms: 0,
+            timeout_ms: 1, // it has not begun to end
             password: Bytes::new(),
         };
         Ok(parsed.or(otherwise.map(ending)))

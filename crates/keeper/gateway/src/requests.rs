@@ -211,6 +211,10 @@ impl Talk {
         self.received.set(self.received.get() + 1);
         let counters = &self.counters;
         counters.received.set(counters.received.get() + 1);
+        // Nobody has asked a reader for the session's password.
+        if self.is_read_only {
+            return false;
+        }
         let mut sessions = self.life.clients.sessions.borrow_mut();
         sessions.touch(self.session, now())
     }

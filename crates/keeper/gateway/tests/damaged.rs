@@ -341,7 +341,7 @@ fn a_session_ends_with_its_nodes_whatever_is_damaged_of_them() {
     block_on(async {
         let tree = Tree::new();
         let (first, client) = tree.serve().await;
-        for path in ["/p", "/q", "/r"] {
+        for path in ["/p", "/q", "/r", "/s"] {
             done(&client, create(path)).await;
         }
         let nodes = [
@@ -349,6 +349,7 @@ fn a_session_ends_with_its_nodes_whatever_is_damaged_of_them() {
             "/p/whole",
             "/q/below-damage",
             "/r/below-nothing",
+            "/s/below-damaged-counts",
         ];
         for path in nodes {
             done(&client, create_ephemeral(path)).await;
@@ -358,6 +359,7 @@ fn a_session_ends_with_its_nodes_whatever_is_damaged_of_them() {
         tree.damage(tree.rows.node("/p/damaged"));
         tree.damage(tree.rows.node("/q"));
         tree.cluster.spoil(&tree.rows.node("/r"), None);
+        tree.damage(tree.rows.counts("/s"));
         drop((first, client));
         let (gateway, other) = tree.serve().await;
         let taken = gateway.client_with(Some(session)).await.expect("it lives");
@@ -369,6 +371,9 @@ fn a_session_ends_with_its_nodes_whatever_is_damaged_of_them() {
         }
         assert!(!tree.has_any(&tree.rows.ephemerals(id)));
         assert_eq!(told("KeeperNodeWithoutParent", "/r/below-nothing"), 1);
+        // Damage stays damage: a sum would be whole, and wrong.
+        let counts = tree.cluster.row(&tree.rows.counts("/s"));
+        assert_eq!(counts.as_deref(), Some(&b"?"[..]));
         assert_eq!(names(&other, "/p").await.len(), 0);
         done(&other, create("/p/damaged")).await;
         done(&other, get("/p/damaged")).await;

@@ -178,6 +178,9 @@ impl Pipeline {
         if self.is_behind_own.get() && batch.iter().any(is_looked_up) {
             // What is read must have what this gateway itself has written last.
             self.refresh().await;
+            if self.is_lost() {
+                return Ok(false); // a commit behind the end of the lease would not be refused
+            }
         }
         let version = self.replica.version();
         for some in batch.chunks_mut(LOADS_AT_ONCE) {

@@ -2,9 +2,9 @@
 //!
 //! Gateways write rows without conflicts, and say what they rely on by locks, whose keys are behind those of all
 //! rows. So a transaction that conflicts with every row, and with no lock, is refused only because of somebody else.
-//! Once a beat a gateway commits such a one, which has nothing else. It reads at the version of the one before, so no
-//! write is missed while the database keeps what it needs for that, five seconds. Clients' batches carry nothing for
-//! it.
+//! At every third beat a gateway commits such a one, which has nothing else. It reads at the version of the one
+//! before, so no write is missed while the database keeps what it needs for that, five seconds. Clients' batches carry
+//! nothing for it.
 //!
 //! The record is not among these rows: of gateways that begin at the same time, all but one are refused the making of
 //! the tree, and a resolver may have taken it for written. It is looked at when the replica moves on (catch_up.rs).
@@ -21,12 +21,15 @@ use crate::writes::Writes;
 use plinth_core::{Error, Result, Version};
 use plinth_runtime::{Duration, planted, probe, sleep, trace_warn};
 
+/// Beats between two looks: a stranger's write is seen within a second.
+const BEATS: u32 = 3;
+
 impl Pipeline {
     /// Ends when the gateway is lost.
     pub(super) async fn guard(&self) {
         let mut since = Some(self.replica.version());
         while !self.is_lost() {
-            sleep(Duration::from_millis(BEAT_MS.get())).await;
+            sleep(BEATS * Duration::from_millis(BEAT_MS.get())).await;
             match self.look_for_others(since).await {
                 Ok(Some(version)) => since = Some(version),
                 Ok(None) => {

@@ -65,7 +65,9 @@ async fn at_once(connection: &Talk, operations: Vec<Request>) -> Results {
     if let Some(results) = now(connection, &operations, &counted) {
         return results;
     }
-    let _kept = connection.life.replica.keep_all();
+    // Guards that overlap for ever would keep all that anybody reads.
+    let replica = &connection.life.replica;
+    let _kept = (!replica.is_over_full()).then(|| replica.keep_all());
     for _ in 0..MULTI_READ_TRIES.get() {
         load(connection, &operations).await?;
         if let Some(results) = now(connection, &operations, &counted) {
@@ -81,6 +83,10 @@ fn is_counted(operation: &Request) -> bool {
         Request::GetData { path, .. } => paths::counted(paths::named(path)).is_some(),
         _ => false,
     }
+}
+
+fn is_list(operation: &Request) -> bool {
+    matches!(operation, Request::GetChildren { .. })
 }
 
 /// The results of what the replica knows at this moment; `None` if it does not know enough.
@@ -112,7 +118,17 @@ async fn load(connection: &Talk, operations: &[Request]) -> Result<(), Code> {
     let mut bytes = 0;
     for some in operations.chunks(LOADS_AT_ONCE) {
         let some = some.iter().filter(|operation| !is_counted(operation));
-        let reading = some.map(|operation| read_one(connection, operation));
+        // A list may be as large as an answer, and several of one request may be the same: one after the other.
+        let (lists, others): (Vec<_>, Vec<_>) = some.partition(|operation| is_list(operation));
+        for operation in lists {
+            bytes += bytes_of(&read_one(connection, operation).await);
+            if bytes > ANSWER_BYTES_MAX.get() {
+                return Err(too_long());
+            }
+        }
+        let reading = others
+            .into_iter()
+            .map(|operation| read_one(connection, operation));
         bytes += join_all(reading).await.iter().map(bytes_of).sum::<usize>();
         if bytes > ANSWER_BYTES_MAX.get() {
             return Err(too_long());

@@ -94,7 +94,8 @@ impl<S: Sink> Writing<'_, S> {
         }
         let (counts, pzxid) =
             kept.map_or((Default::default(), node.czxid), |n| (n.counts, n.pzxid));
-        if node.counts != counts {
+        // Nobody knows the counts of a damaged node: a sum would make them whole rows, and wrong.
+        if node.counts != counts && !kept.is_some_and(Node::is_stand_in) {
             let operand = node.counts.since(counts);
             self.sink.add(self.rows.counts(path), operand)?;
         }
