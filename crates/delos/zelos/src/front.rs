@@ -169,7 +169,7 @@ impl Front {
         batch
     }
 
-    /// True for the end of a session whose client was heard again. Whatever comes into the log behind it comes too late.
+    /// True for the end of a session whose client was heard again. What comes into the log behind it comes too late.
     fn is_called_off(&self, operation: &Operation) -> bool {
         match operation {
             Operation::CloseSession { session, owner, .. } => {

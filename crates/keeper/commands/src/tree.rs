@@ -118,8 +118,8 @@ fn advice(tree: &str, state: State) -> Vec<String> {
         ],
         State::Gone(_) => vec![
             format!(
-                "An empty tree: `plinth keeper drop --tree {tree}', with --whole if it still has nodes, then start the \
-                 gateways again."
+                "An empty tree: `plinth keeper drop --tree {tree}', with --whole if it still has nodes, then start \
+                 the gateways again."
             ),
             format!(
                 "The nodes of an export or of a ZooKeeper: drop it, `plinth keeper import --tree {tree}', and start \
@@ -146,8 +146,8 @@ pub fn drop(arguments: &DropArguments) -> Outcome {
         }
         Removed::Nothing => Err(format!("tree `{name}': there is none")),
         Removed::Whole => Err(format!(
-            "tree `{name}' has its nodes; `plinth keeper export' keeps a copy of a whole one, and --whole drops it with \
-             all of them"
+            "tree `{name}' has its nodes; `plinth keeper export' keeps a copy of a whole one, and --whole drops it \
+             with all of them"
         )),
     }
 }

@@ -261,13 +261,29 @@ async fn take(
     if taken_from(&outcome).is_none() {
         return Some(None);
     }
+    let Some(row) = row_of_taken(life, session).await? else {
+        return Some(None);
+    };
+    // The connection that it had here is over.
+    let before = life.clients.sessions.borrow_mut().remove(session);
+    let connections = life.clients.connections.borrow();
+    if let Some(old) = before
+        .and_then(|owned| owned.client)
+        .and_then(|old| connections.get(&old))
+    {
+        old.hang_up();
+    }
+    insert(life, client, session, (row.timeout_ms, password));
+    Some(Some((session, row.timeout_ms, password.clone())))
+}
+
+/// The row of a session that was taken just now; `Some(None)`: it is over.
+async fn row_of_taken(life: &Life, session: i64) -> Option<Option<SessionRow>> {
     life.pipeline.refreshed().await.ok()?;
-    let row: SessionRow = loop {
+    let row = loop {
         match life.replica.session(session).await {
-            Ok(row) => match row {
-                Some(row) => break row,
-                None => return Some(None),
-            },
+            Ok(Some(row)) => break row,
+            Ok(None) => return Some(None),
             Err(_) => life.pipeline.refreshed().await.ok()?,
         }
     };
@@ -284,15 +300,5 @@ async fn take(
         probe!("keeper_taken_session_is_gone");
         return None;
     }
-    // The connection that it had here is over.
-    let before = life.clients.sessions.borrow_mut().remove(session);
-    let connections = life.clients.connections.borrow();
-    if let Some(old) = before
-        .and_then(|owned| owned.client)
-        .and_then(|old| connections.get(&old))
-    {
-        old.hang_up();
-    }
-    insert(life, client, session, (row.timeout_ms, password));
-    Some(Some((session, row.timeout_ms, password.clone())))
+    Some(Some(row))
 }

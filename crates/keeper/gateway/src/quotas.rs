@@ -16,8 +16,8 @@ use plinth_runtime::{never, probe};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// Reads all quotas into the replica, which has not moved yet. One that is damaged limits nothing. It is made anew when
-/// the first gateway begins, from its node of limits.
+/// Reads all quotas into the replica, which has not moved yet. One that is damaged limits nothing. It is made anew
+/// when the first gateway begins, from its node of limits.
 pub async fn load(replica: &Replica) -> Result<()> {
     let page = replica.page(replica.rows.all_quotas(), Most::ALL).await?;
     let quotas = parse(&replica.rows, &page.rows, |path| {

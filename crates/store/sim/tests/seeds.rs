@@ -56,7 +56,7 @@ fn without_services_there_are_the_store_s_scenarios_and_workloads_only() {
 
 #[test]
 fn a_failure_is_made_smaller_and_stays_the_same() {
-    // A fault that most runs show in the same way: of a rare failure a smaller run that has it too is found by luck only.
+    // A fault that most runs show in the same way. A smaller run that has a rare failure, too, is found by luck only.
     let first = 1;
     let (options, whole) = (first..first + FOUND_WITHIN)
         .map(|seed| RunOptions {

@@ -71,8 +71,8 @@ impl Outbox {
         })
     }
 
-    /// Nothing goes out while `is_held` is true. Whoever makes it false calls [`release`](Self::release). If the outbox
-    /// is closed meanwhile, what it has is dropped.
+    /// Nothing goes out while `is_held` is true. Whoever makes it false calls [`release`](Self::release). If the
+    /// outbox is closed meanwhile, what it has is dropped.
     pub fn hold_while(&self, is_held: impl Fn() -> bool + 'static) {
         self.held.replace(Some(Box::new(is_held)));
     }
