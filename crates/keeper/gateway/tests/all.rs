@@ -2,6 +2,7 @@
 
 mod cleared;
 mod damaged;
+mod gateways;
 mod golden;
 mod lives;
 mod operators;

@@ -1,71 +1,34 @@
 //! Any client of the database can clear a tree's rows: then gateways say so, and acknowledge nothing.
 
+use super::gateways::{Gateway, create, set_to};
 use plinth_client::Database;
 use plinth_client::testing::MemoryCluster;
 use plinth_keeper::client::Client;
 use plinth_keeper::tree::rows::Rows;
-use plinth_keeper::wire::{Acl, Answer, CreateKind, Request};
-use plinth_keeper::{Keeper, Options};
+use plinth_keeper::wire::{Answer, Request};
 use plinth_runtime::knobs::{Knobs, set_knobs};
 use plinth_runtime::real::block_on;
-use plinth_runtime::{Duration, Task, fault, race, sleep, spawn, timeout};
+use plinth_runtime::{Duration, fault, race, sleep, timeout};
 use std::cell::Cell;
-use std::net::SocketAddr;
 use std::rc::Rc;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const STREAM: &str = "keeper/default";
 
-/// A gateway, and what runs it.
-struct Gateway(Rc<Keeper>, Task<()>);
-
-impl Gateway {
-    async fn start(cluster: &MemoryCluster) -> Gateway {
-        let address: SocketAddr = ([127, 0, 0, 1], 0).into();
-        let keeper = Keeper::listen(cluster.database(), address, Options::default()).await;
-        let keeper = Rc::new(keeper.expect("a free port"));
-        let serving = keeper.clone();
-        Gateway(
-            keeper,
-            spawn("gateway", async move { serving.serve().await }),
-        )
-    }
-
-    async fn client(&self) -> Client {
-        let client = Client::connect(self.0.address(), 30_000, None).await;
-        client.expect("it serves")
-    }
-
-    /// Why it has stopped.
-    async fn stops(&self) -> String {
-        let stopping = self.0.until_stopped();
-        timeout(PATIENCE, stopping).await.expect("it stops")
-    }
-
-    async fn serves_nobody(&self) {
-        let connecting = Client::connect(self.0.address(), 30_000, None);
-        let refused = timeout(PATIENCE, connecting).await.expect("it is refused");
-        assert!(refused.is_err());
-    }
+/// Why it has stopped.
+async fn stops(gateway: &Gateway) -> String {
+    let stopping = gateway.keeper.until_stopped();
+    timeout(PATIENCE, stopping).await.expect("it stops")
 }
 
-fn create(path: &str) -> Request {
-    Request::Create {
-        kind: CreateKind::Plain,
-        path: path.into(),
-        data: Some("data".into()),
-        acl: Acl::open(),
-        flags: 0,
-        ttl: -1,
-    }
+async fn serves_nobody(gateway: &Gateway) {
+    let connecting = gateway.client_with(None);
+    let refused = timeout(PATIENCE, connecting).await.expect("it is refused");
+    assert!(refused.is_err());
 }
 
 fn set(path: &str) -> Request {
-    Request::SetData {
-        path: path.into(),
-        data: Some("more".into()),
-        version: -1,
-    }
+    set_to(path, "more")
 }
 
 async fn made(client: &Client, path: &str) {
@@ -107,10 +70,10 @@ fn a_write_behind_a_clear_of_everything_is_not_acknowledged() {
             clear_everything(&cluster).await;
             let written = timeout(PATIENCE, client.submit(set("/a"))).await;
             assert!(written.expect("it ends").is_err());
-            let why = gateway.stops().await;
+            let why = stops(&gateway).await;
             assert!(why.contains("tree `default' is gone"), "{why}");
             assert!(why.contains("plinth keeper status"), "{why}");
-            gateway.serves_nobody().await;
+            serves_nobody(&gateway).await;
             assert_eq!(rows_left(&cluster), 0);
         }
     });
@@ -185,7 +148,7 @@ async fn data(gateway: &Gateway, path: &str) -> String {
     };
     loop {
         // It may be between two lives.
-        let client = Client::connect(gateway.0.address(), 30_000, None).await;
+        let client = Client::connect(gateway.keeper.address(), 30_000, None).await;
         let Ok(client) = client else { continue };
         if let Ok((_, Answer::Data(Some(data), _))) = client.submit(request.clone()).await {
             return String::from_utf8_lossy(&data).into_owned();
@@ -206,7 +169,7 @@ async fn shown_after_a_foreign_write() -> Vec<String> {
     }
     client.submit(set("/b")).await.expect("set");
     for gateway in &gateways {
-        assert_eq!(data(gateway, "/a").await, "data");
+        assert_eq!(data(gateway, "/a").await, "abc");
     }
     let rows = Rows::new("default");
     let row = cluster.rows()[&rows.node("/b")[..]].clone();
@@ -220,7 +183,7 @@ async fn shown_after_a_foreign_write() -> Vec<String> {
     let mut shown = Vec::new();
     for gateway in &gateways {
         shown.push(data(gateway, "/a").await);
-        assert_eq!(gateway.0.stopped(), None);
+        assert_eq!(gateway.keeper.stopped(), None);
     }
     shown
 }
@@ -297,18 +260,18 @@ fn idle_gateways_stop_by_themselves() {
         for gateway in &gateways {
             made(
                 &gateway.client().await,
-                &format!("/{}", gateway.0.address()),
+                &format!("/{}", gateway.keeper.address()),
             )
             .await;
         }
         clear_everything(&cluster).await;
         for gateway in &gateways {
-            gateway.stops().await;
-            gateway.serves_nobody().await;
-            let said = gateway.0.command("srvr").await;
+            stops(gateway).await;
+            serves_nobody(gateway).await;
+            let said = gateway.keeper.command("srvr").await;
             let error = said["error"].as_str().expect("an error");
             assert!(error.contains("tree `default' is gone"), "{error}");
-            let samples = gateway.0.samples();
+            let samples = gateway.keeper.samples();
             let serving = samples
                 .iter()
                 .find(|one| one.family.name == "plinth_keeper_serving");
@@ -328,7 +291,7 @@ fn a_new_gateway_ends_with_a_line_while_anything_is_left_of_a_tree() {
         // All but some rows.
         clear(&cluster.database(), b"", &rows.node("/")).await;
         for _ in 0..2 {
-            let Gateway(keeper, serving) = Gateway::start(&cluster).await;
+            let Gateway { keeper, serving } = Gateway::start(&cluster).await;
             timeout(PATIENCE, serving).await.expect("it ends");
             let why = keeper.stopped().expect("it says why");
             assert!(why.contains("tree `default' is gone"), "{why}");
@@ -341,8 +304,8 @@ fn a_new_gateway_ends_with_a_line_while_anything_is_left_of_a_tree() {
         // Now nothing is left: whoever begins makes a tree, and who had another one does not join.
         let anew = Gateway::start(&cluster).await;
         made(&anew.client().await, "/new").await;
-        first.stops().await;
-        first.serves_nobody().await;
+        stops(&first).await;
+        serves_nobody(&first).await;
     });
 }
 
@@ -355,8 +318,8 @@ fn a_tree_without_its_root_its_stream_or_its_own_record_is_not_opened() {
             ("record", "another cluster"),
         ] {
             let cluster = MemoryCluster::new();
-            let Gateway(keeper, serving) = Gateway::start(&cluster).await;
-            made(&Gateway(keeper, serving).client().await, "/a").await;
+            let Gateway { keeper, serving } = Gateway::start(&cluster).await;
+            made(&Gateway { keeper, serving }.client().await, "/a").await;
             let database = cluster.database();
             let rows = Rows::new("default");
             let changing = async |transaction: plinth_client::Transaction| {
@@ -372,7 +335,7 @@ fn a_tree_without_its_root_its_stream_or_its_own_record_is_not_opened() {
                 Ok(())
             };
             database.run(changing).await.expect("changed");
-            let Gateway(keeper, serving) = Gateway::start(&cluster).await;
+            let Gateway { keeper, serving } = Gateway::start(&cluster).await;
             timeout(PATIENCE, serving).await.expect("it ends");
             let why = keeper.stopped().expect("it says why");
             assert!(why.contains(word), "{why}");
@@ -401,7 +364,7 @@ fn a_gateway_does_not_go_on_with_another_tree_in_the_place_of_its_own() {
         replacing.await.expect("set");
         let written = timeout(PATIENCE, client.submit(set("/a"))).await;
         assert!(written.expect("it ends").is_err());
-        let why = gateway.stops().await;
+        let why = stops(&gateway).await;
         assert!(why.contains("another tree"), "{why}");
     });
 }

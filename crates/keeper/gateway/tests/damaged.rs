@@ -1,53 +1,22 @@
 //! One damaged row costs the requests that need it, at every gateway, and nothing else.
 
+use super::gateways::{
+    Gateway, ask, create, create_with, delete, done, get, list, names, set_to, sync, watching,
+};
 use plinth_client::testing::MemoryCluster;
 use plinth_core::key::KeyRange;
+use plinth_keeper::Options;
 use plinth_keeper::client::{Client, Failure};
 use plinth_keeper::tree::rows::Rows;
 use plinth_keeper::wire::{Acl, Answer, Code, CreateKind, Request, create_flags};
-use plinth_keeper::{Keeper, Options};
 use plinth_runtime::knobs::{Knobs, set_knobs};
 use plinth_runtime::real::block_on;
-use plinth_runtime::{Duration, Task, sleep, spawn, timeout, trace};
-use std::rc::Rc;
+use plinth_runtime::{Duration, sleep, timeout, trace};
 use std::sync::{Mutex, Once};
 
 /// Data of this size has rows of its own.
 const LONG: usize = 5000;
 const BAD: Result<Answer, Code> = Err(Code::DATA_INCONSISTENCY);
-
-struct Gateway {
-    keeper: Rc<Keeper>,
-    _serving: Task<()>,
-}
-
-impl Gateway {
-    async fn start(cluster: &MemoryCluster) -> Gateway {
-        let options = Options {
-            enforce_quota: true,
-            ..Options::default()
-        };
-        let address: std::net::SocketAddr = ([127, 0, 0, 1], 0).into();
-        let keeper = Keeper::listen(cluster.database(), address, options).await;
-        let keeper = Rc::new(keeper.expect("a free port"));
-        let serving = keeper.clone();
-        Gateway {
-            keeper,
-            _serving: spawn("gateway", async move { serving.serve().await }),
-        }
-    }
-
-    async fn client(&self) -> Client {
-        self.client_with(None).await.expect("it serves")
-    }
-
-    async fn client_with(
-        &self,
-        session: Option<(i64, bytes::Bytes, i64)>,
-    ) -> Result<Client, Failure> {
-        Client::connect(self.keeper.address(), 30_000, session).await
-    }
-}
 
 /// A tree in memory.
 struct Tree {
@@ -65,7 +34,11 @@ impl Tree {
 
     /// A gateway of the tree, and a client of it.
     async fn serve(&self) -> (Gateway, Client) {
-        let gateway = Gateway::start(&self.cluster).await;
+        let options = Options {
+            enforce_quota: true,
+            ..Options::default()
+        };
+        let gateway = Gateway::start_with(&self.cluster, options).await;
         let client = gateway.client().await;
         (gateway, client)
     }
@@ -80,88 +53,22 @@ impl Tree {
     }
 }
 
-fn create_as(path: &str, flags: i32, len: usize) -> Request {
-    Request::Create {
-        kind: CreateKind::Plain,
-        path: path.into(),
-        data: Some(vec![7; len].into()),
-        acl: Acl::open(),
-        flags,
-        ttl: -1,
-    }
-}
-
-fn create(path: &str) -> Request {
-    create_as(path, create_flags::PERSISTENT, 3)
+fn create_long(path: &str, flags: i32) -> Request {
+    create_with(path, vec![7; LONG], flags)
 }
 
 fn create_ephemeral(path: &str) -> Request {
-    create_as(path, create_flags::EPHEMERAL, LONG)
+    create_long(path, create_flags::EPHEMERAL)
 }
 
 fn set(path: &str) -> Request {
-    Request::SetData {
-        path: path.into(),
-        data: Some(vec![8; 3].into()),
-        version: -1,
-    }
-}
-
-fn delete(path: &str) -> Request {
-    Request::Delete {
-        path: path.into(),
-        version: -1,
-    }
-}
-
-fn get(path: &str) -> Request {
-    Request::GetData {
-        path: path.into(),
-        watch: false,
-    }
+    set_to(path, vec![8; 3])
 }
 
 fn exists(path: &str) -> Request {
     Request::Exists {
         path: path.into(),
         watch: true,
-    }
-}
-
-fn list(path: &str) -> Request {
-    Request::GetChildren {
-        path: path.into(),
-        watch: true,
-    }
-}
-
-fn sync() -> Request {
-    Request::Sync {
-        path: Some("/".into()),
-    }
-}
-
-/// An answer comes at once, whatever it says.
-async fn ask(client: &Client, request: Request) -> Result<Answer, Code> {
-    let asked = format!("{request:?}");
-    let answer = timeout(Duration::from_secs(5), client.submit(request)).await;
-    match answer.unwrap_or_else(|| panic!("no answer to {asked}")) {
-        Ok((_, answer)) => Ok(answer),
-        Err(Failure::Refused(code)) => Err(code),
-        Err(failure) => panic!("{asked}: {failure}"),
-    }
-}
-
-async fn done(client: &Client, request: Request) -> Answer {
-    let asked = format!("{request:?}");
-    let answer = ask(client, request).await;
-    answer.unwrap_or_else(|code| panic!("{asked}: {code}"))
-}
-
-async fn names(client: &Client, path: &str) -> Vec<String> {
-    match done(client, list(path)).await {
-        Answer::Children(names) => names.iter().map(|name| name.to_string()).collect(),
-        other => panic!("{other:?}"),
     }
 }
 
@@ -199,7 +106,7 @@ async fn only_the_damaged_node_fails(client: &Client, bad: &str) {
         },
     );
     let get_acl = Request::GetAcl { path: bad.into() };
-    for request in [get(bad), exists(bad), list(bad), get_acl] {
+    for request in [get(bad), exists(bad), watching(list(bad)), get_acl] {
         assert_eq!(ask(client, request).await, BAD);
     }
     for request in [set(bad), delete(bad), create(bad), create(&child)] {
@@ -306,7 +213,7 @@ fn long_data_that_is_damaged_is_not_read_and_may_be_set() {
     block_on(async {
         let tree = Tree::new();
         let (first, client) = tree.serve().await;
-        done(&client, create_as("/long-gone", 0, LONG)).await;
+        done(&client, create_long("/long-gone", create_flags::PERSISTENT)).await;
         tree.cluster
             .spoil(&tree.rows.data_piece("/long-gone", 0), None);
         drop((first, client));

@@ -1,87 +1,31 @@
 //! Quotas at gateways of a database in memory.
 
+use super::gateways::{Gateway, ask, create_with, delete, done, set_to};
+use bytes::Bytes;
 use plinth_client::testing::MemoryCluster;
-use plinth_keeper::client::{Client, Failure};
+use plinth_keeper::Options;
+use plinth_keeper::client::Client;
 use plinth_keeper::tree::quota::{Counted, Quota};
 use plinth_keeper::tree::rows::Rows;
-use plinth_keeper::wire::{Acl, Answer, Code, CreateKind, Request, create_flags};
-use plinth_keeper::{Keeper, Options};
+use plinth_keeper::wire::{Answer, Code, Request, create_flags};
 use plinth_runtime::knobs::{Knobs, set_knobs};
 use plinth_runtime::real::block_on;
-use plinth_runtime::{Duration, Task, join_all, race, random, sleep, spawn, timeout};
-use std::rc::Rc;
+use plinth_runtime::{Duration, join_all, race, random, sleep, timeout};
 
-const TIMEOUT_MS: i32 = 20_000;
-
-struct Gateway {
-    keeper: Rc<Keeper>,
-    _serving: Task<()>,
-}
-
-impl Gateway {
-    async fn start(cluster: &MemoryCluster, enforce_quota: bool) -> Gateway {
-        let options = Options {
-            enforce_quota,
-            ..Options::default()
-        };
-        let address: std::net::SocketAddr = ([127, 0, 0, 1], 0).into();
-        let keeper = Keeper::listen(cluster.database(), address, options).await;
-        let keeper = Rc::new(keeper.expect("a free port"));
-        let serving = keeper.clone();
-        Gateway {
-            keeper,
-            _serving: spawn("gateway", async move { serving.serve().await }),
-        }
-    }
-
-    async fn client(&self) -> Client {
-        let client = Client::connect(self.keeper.address(), TIMEOUT_MS, None).await;
-        client.expect("it serves")
-    }
-}
-
-fn create_with(path: &str, data: &str) -> Request {
-    Request::Create {
-        kind: CreateKind::Plain,
-        path: path.into(),
-        data: Some(data.to_string().into()),
-        acl: Acl::open(),
-        flags: create_flags::PERSISTENT,
-        ttl: -1,
-    }
+async fn start(cluster: &MemoryCluster, enforce_quota: bool) -> Gateway {
+    let options = Options {
+        enforce_quota,
+        ..Options::default()
+    };
+    Gateway::start_with(cluster, options).await
 }
 
 fn create(path: &str) -> Request {
-    create_with(path, "")
+    create_with(path, "", create_flags::PERSISTENT)
 }
 
-fn delete(path: &str) -> Request {
-    Request::Delete {
-        path: path.into(),
-        version: -1,
-    }
-}
-
-fn set(path: &str, data: &str) -> Request {
-    Request::SetData {
-        path: path.into(),
-        data: Some(data.to_string().into()),
-        version: -1,
-    }
-}
-
-async fn ask(client: &Client, request: Request) -> Result<Answer, Code> {
-    match client.submit(request).await {
-        Ok((_, answer)) => Ok(answer),
-        Err(Failure::Refused(code)) => Err(code),
-        Err(failure) => panic!("{failure}"),
-    }
-}
-
-async fn done(client: &Client, request: Request) {
-    let asked = format!("{request:?}");
-    let answer = ask(client, request).await;
-    assert!(answer.is_ok(), "{asked}: {answer:?}");
+fn create_data(path: &str, data: impl Into<Bytes>) -> Request {
+    create_with(path, data, create_flags::PERSISTENT)
 }
 
 async fn is_refused(client: &Client, request: Request) {
@@ -99,10 +43,10 @@ async fn limit(client: &Client, path: &str, limits: &str) {
     }
     done(
         client,
-        create_with(&format!("{above}/zookeeper_limits"), limits),
+        create_data(&format!("{above}/zookeeper_limits"), limits.to_string()),
     )
     .await;
-    done(client, create_with(&format!("{above}/zookeeper_stats"), "")).await;
+    done(client, create_data(&format!("{above}/zookeeper_stats"), "")).await;
 }
 
 async fn statistics(client: &Client, path: &str) -> String {
@@ -122,10 +66,7 @@ async fn statistics(client: &Client, path: &str) -> String {
 fn a_hard_limit_of_nodes_lets_in_as_many_and_no_more_at_every_gateway() {
     block_on(async {
         let cluster = MemoryCluster::new();
-        let gateways = (
-            Gateway::start(&cluster, true).await,
-            Gateway::start(&cluster, true).await,
-        );
+        let gateways = (start(&cluster, true).await, start(&cluster, true).await);
         let (one, two) = (gateways.0.client().await, gateways.1.client().await);
         done(&one, create("/q")).await;
         limit(
@@ -139,7 +80,7 @@ fn a_hard_limit_of_nodes_lets_in_as_many_and_no_more_at_every_gateway() {
         for client in [&one, &two] {
             is_refused(client, create("/q/3")).await;
             is_refused(client, create("/q/1/below")).await;
-            done(client, set("/q/1", "data is not limited")).await;
+            done(client, set_to("/q/1", "data is not limited")).await;
         }
         done(&two, delete("/q/1")).await;
         // All of a multi together, or nothing of it.
@@ -176,9 +117,9 @@ fn a_hard_limit_of_nodes_lets_in_as_many_and_no_more_at_every_gateway() {
 fn a_hard_limit_of_bytes_is_about_what_a_change_adds() {
     block_on(async {
         let cluster = MemoryCluster::new();
-        let gateway = Gateway::start(&cluster, true).await;
+        let gateway = start(&cluster, true).await;
         let client = gateway.client().await;
-        done(&client, create_with("/q", "12345")).await;
+        done(&client, create_data("/q", "12345")).await;
         limit(
             &client,
             "/q",
@@ -186,18 +127,22 @@ fn a_hard_limit_of_bytes_is_about_what_a_change_adds() {
         )
         .await;
         // The soft limits are passed all the time, and the trace says so.
-        done(&client, create_with("/q/1", "12345")).await;
-        is_refused(&client, create_with("/q/2", "1")).await;
-        is_refused(&client, set("/q/1", "123456")).await;
+        done(&client, create_data("/q/1", "12345")).await;
+        is_refused(&client, create_data("/q/2", "1")).await;
+        is_refused(&client, set_to("/q/1", "123456")).await;
         done(&client, create("/q/2")).await;
-        done(&client, set("/q/1", "1234")).await;
-        done(&client, set("/q/2", "1")).await;
+        done(&client, set_to("/q/1", "1234")).await;
+        done(&client, set_to("/q/2", "1")).await;
         assert_eq!(statistics(&client, "/q").await, "count=3,bytes=10");
         // Another limit counts from the moment when it is set.
         let limits = "count=-1,bytes=-1=;byteHardLimit=12;countHardLimit=-1";
-        done(&client, set("/zookeeper/quota/q/zookeeper_limits", limits)).await;
-        done(&client, set("/q/2", "123")).await;
-        is_refused(&client, set("/q/2", "1234")).await;
+        done(
+            &client,
+            set_to("/zookeeper/quota/q/zookeeper_limits", limits),
+        )
+        .await;
+        done(&client, set_to("/q/2", "123")).await;
+        is_refused(&client, set_to("/q/2", "1234")).await;
     });
 }
 
@@ -205,7 +150,7 @@ fn a_hard_limit_of_bytes_is_about_what_a_change_adds() {
 fn nothing_is_refused_without_the_flag_and_everything_is_counted() {
     block_on(async {
         let cluster = MemoryCluster::new();
-        let gateway = Gateway::start(&cluster, false).await;
+        let gateway = start(&cluster, false).await;
         let client = gateway.client().await;
         done(&client, create("/q")).await;
         limit(
@@ -214,10 +159,10 @@ fn nothing_is_refused_without_the_flag_and_everything_is_counted() {
             "count=-1,bytes=-1=;byteHardLimit=1;countHardLimit=1",
         )
         .await;
-        done(&client, create_with("/q/1", "12345")).await;
+        done(&client, create_data("/q/1", "12345")).await;
         assert_eq!(statistics(&client, "/q").await, "count=2,bytes=5");
         // A gateway that comes later knows it from the rows.
-        let later = Gateway::start(&cluster, true).await;
+        let later = start(&cluster, true).await;
         let client = later.client().await;
         is_refused(&client, create("/q/2")).await;
     });
@@ -227,7 +172,7 @@ fn nothing_is_refused_without_the_flag_and_everything_is_counted() {
 fn the_quota_that_is_nearest_decides() {
     block_on(async {
         let cluster = MemoryCluster::new();
-        let gateway = Gateway::start(&cluster, true).await;
+        let gateway = start(&cluster, true).await;
         let client = gateway.client().await;
         for path in ["/q", "/q/inner"] {
             done(&client, create(path)).await;
@@ -253,8 +198,8 @@ async fn write_on(client: &Client, turns: usize) {
         };
         let data = "x".repeat(random::below(30) as usize);
         let request = match random::below(3) {
-            0 => create_with(&path, &data),
-            1 => set(&path, &data),
+            0 => create_data(&path, data),
+            1 => set_to(&path, data),
             _ => delete(&path),
         };
         let _ = ask(client, request).await;
@@ -298,10 +243,7 @@ fn what_is_used_is_what_there_is_after_writes_at_two_gateways_while_it_was_count
     block_on(async {
         let cluster = MemoryCluster::new();
         cluster.set_chunk_rows_max(5);
-        let gateways = [
-            Gateway::start(&cluster, true).await,
-            Gateway::start(&cluster, false).await,
-        ];
+        let gateways = [start(&cluster, true).await, start(&cluster, false).await];
         let client = gateways[1].client().await;
         done(&client, create("/q")).await;
         write_on(&client, 600).await;
@@ -329,7 +271,7 @@ fn what_is_used_is_what_there_is_after_writes_at_two_gateways_while_it_was_count
         let used = format!("count={nodes},bytes={bytes}");
         assert_eq!(statistics(&client, "/q").await, used);
         // The rows say the same.
-        let later = Gateway::start(&cluster, true).await;
+        let later = start(&cluster, true).await;
         assert_eq!(statistics(&later.client().await, "/q").await, used);
     });
 }
@@ -338,10 +280,10 @@ fn what_is_used_is_what_there_is_after_writes_at_two_gateways_while_it_was_count
 fn a_quota_that_was_imported_is_counted_by_the_first_gateway() {
     block_on(async {
         let cluster = MemoryCluster::new();
-        let before = Gateway::start(&cluster, true).await;
+        let before = start(&cluster, true).await;
         let client = before.client().await;
         for path in ["/q", "/q/1"] {
-            done(&client, create_with(path, "12")).await;
+            done(&client, create_data(path, "12")).await;
         }
         limit(&client, "/q", "countHardLimit=2").await;
         drop((client, before));
@@ -353,7 +295,7 @@ fn a_quota_that_was_imported_is_counted_by_the_first_gateway() {
             Ok(())
         });
         cleared.await.expect("cleared");
-        let gateway = Gateway::start(&cluster, true).await;
+        let gateway = start(&cluster, true).await;
         let client = gateway.client().await;
         let counting = async {
             while !is_counted(&cluster, "/q") {

@@ -1,39 +1,16 @@
 //! Reads behind writes of the same client are answered in the middle of a batch, whatever is not in memory yet.
 
+use super::gateways::{Gateway, create_with, done, get, set_to};
 use plinth_client::testing::MemoryCluster;
 use plinth_keeper::client::Client;
-use plinth_keeper::wire::{Acl, Answer, CreateKind, Request};
-use plinth_keeper::{Keeper, Options};
+use plinth_keeper::wire::{Acl, Answer, Request, create_flags};
 use plinth_runtime::real::block_on;
-use plinth_runtime::{Duration, Task, sleep, spawn};
-use std::rc::Rc;
+use plinth_runtime::{Duration, sleep, spawn};
 
 /// Data of this size is not in the stream of changes, but in the node's row.
 const IN_ROW: usize = 500;
 /// Data of this size has rows of its own.
 const LONG: usize = 5000;
-
-/// A gateway, and what runs it.
-struct Gateway(
-    Rc<Keeper>,
-    #[expect(dead_code, reason = "ends when it is dropped")] Task<()>,
-);
-
-impl Gateway {
-    async fn start(cluster: &MemoryCluster) -> Gateway {
-        let address: std::net::SocketAddr = ([127, 0, 0, 1], 0).into();
-        let keeper = Keeper::listen(cluster.database(), address, Options::default()).await;
-        let keeper = Rc::new(keeper.expect("a free port"));
-        let serving = keeper.clone();
-        let serving = spawn("gateway", async move { serving.serve().await });
-        Gateway(keeper, serving)
-    }
-
-    async fn client(&self) -> Client {
-        let client = Client::connect(self.0.address(), 30_000, None).await;
-        client.expect("it serves")
-    }
-}
 
 /// Waits until the gateways count on being alone: they do not read what they have written themselves.
 async fn calm() {
@@ -41,33 +18,7 @@ async fn calm() {
 }
 
 fn create(path: &str, data: Vec<u8>) -> Request {
-    Request::Create {
-        kind: CreateKind::Plain,
-        path: path.into(),
-        data: Some(data.into()),
-        acl: Acl::open(),
-        flags: 0,
-        ttl: -1,
-    }
-}
-
-fn set(path: &str, data: Vec<u8>) -> Request {
-    Request::SetData {
-        path: path.into(),
-        data: Some(data.into()),
-        version: -1,
-    }
-}
-
-fn get(path: &str) -> Request {
-    Request::GetData {
-        path: path.into(),
-        watch: false,
-    }
-}
-
-async fn done(client: &Client, request: Request) -> Answer {
-    client.submit(request).await.expect("done").1
+    create_with(path, data, create_flags::PERSISTENT)
 }
 
 #[test]
@@ -141,7 +92,7 @@ async fn reads_are_whole(read: impl AsyncFn(&Client) -> Answer) {
         done(&client, create("/own", Vec::new())).await;
         let changes = spawn("changes", async move {
             for i in 1.. {
-                done(&other, set("/hot", vec![(i % 251) as u8; size_of(i)])).await;
+                done(&other, set_to("/hot", vec![(i % 251) as u8; size_of(i)])).await;
             }
         });
         let (mut newest, mut reads) = (0, 0);
@@ -171,9 +122,9 @@ fn data_that_another_gateway_changes_all_the_time_is_read_whole() {
 #[test]
 fn data_that_another_gateway_changes_all_the_time_is_read_behind_writes() {
     block_on(reads_are_whole(async |client| {
-        let written = client.submit(set("/own", Vec::new()));
+        let written = client.submit(set_to("/own", Vec::new()));
         let read = client.submit(get("/hot"));
-        let written_again = client.submit(set("/own", Vec::new()));
+        let written_again = client.submit(set_to("/own", Vec::new()));
         written.await.expect("written");
         let (_, answer) = read.await.expect("read");
         written_again.await.expect("written");

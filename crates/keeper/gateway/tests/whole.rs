@@ -1,13 +1,12 @@
 //! Whoever reads at another gateway sees all that a transaction has changed, or nothing of it.
 
+use super::gateways::{Gateway, create_with, delete, done, get, list, set_to, several, sync};
 use plinth_client::testing::MemoryCluster;
 use plinth_keeper::client::Client;
-use plinth_keeper::wire::{Acl, Answer, CreateKind, MultiResult, Request, create_flags};
-use plinth_keeper::{Keeper, Options};
+use plinth_keeper::wire::{Answer, MultiResult, Request, create_flags};
 use plinth_runtime::knobs::{Knobs, set_knobs};
 use plinth_runtime::real::block_on;
-use plinth_runtime::{Duration, Either, Task, fault, race, sleep, spawn};
-use std::rc::Rc;
+use plinth_runtime::{Duration, Either, fault, race, sleep};
 
 /// Changes of so many nodes take several entries of the stream, more than one read of it has.
 const NODES: usize = 8000;
@@ -16,7 +15,7 @@ const ROUNDS: usize = 3;
 /// Two gateways of one tree, and a client of each.
 struct Two {
     clients: [Client; 2],
-    _serving: [Task<()>; 2],
+    _gateways: [Gateway; 2],
 }
 
 impl Two {
@@ -24,57 +23,19 @@ impl Two {
     async fn start(turns: u32) -> Two {
         let cluster = MemoryCluster::new();
         cluster.set_delay_turns(turns);
-        let start = async || {
-            let address: std::net::SocketAddr = ([127, 0, 0, 1], 0).into();
-            let keeper = Keeper::listen(cluster.database(), address, Options::default()).await;
-            let keeper = Rc::new(keeper.expect("a free port"));
-            let serving = keeper.clone();
-            let serving = spawn("gateway", async move { serving.serve().await });
-            let client = Client::connect(keeper.address(), 30_000, None).await;
-            (client.expect("it serves"), serving)
-        };
-        let [(first, one), (second, other)] = [start().await, start().await];
+        let gateways = [
+            Gateway::start(&cluster).await,
+            Gateway::start(&cluster).await,
+        ];
         Two {
-            clients: [first, second],
-            _serving: [one, other],
+            clients: [gateways[0].client().await, gateways[1].client().await],
+            _gateways: gateways,
         }
     }
 }
 
 fn create(path: &str, data: &'static [u8]) -> Request {
-    Request::Create {
-        kind: CreateKind::Plain,
-        path: path.into(),
-        data: Some(data.into()),
-        acl: Acl::open(),
-        flags: create_flags::PERSISTENT,
-        ttl: -1,
-    }
-}
-
-fn delete(path: &str) -> Request {
-    Request::Delete {
-        path: path.into(),
-        version: -1,
-    }
-}
-
-fn get_data(path: &str) -> Request {
-    Request::GetData {
-        path: path.into(),
-        watch: false,
-    }
-}
-
-fn get_children(path: &str) -> Request {
-    Request::GetChildren {
-        path: path.into(),
-        watch: false,
-    }
-}
-
-async fn done(client: &Client, request: Request) -> Answer {
-    client.submit(request).await.expect("done").1
+    create_with(path, data, create_flags::PERSISTENT)
 }
 
 async fn multi(client: &Client, operations: Vec<Request>) {
@@ -91,10 +52,7 @@ fn another_gateway_shows_all_of_a_long_multi_or_nothing() {
         let two = Two::start(20).await;
         let [writer, reader] = &two.clients;
         done(writer, create("/m", b"")).await;
-        let heard = Request::Sync {
-            path: Some("/m".into()),
-        };
-        done(reader, heard).await;
+        done(reader, sync()).await;
         let path = |i: usize| format!("/m/{i:0>150}");
         let write = async {
             for _ in 0..ROUNDS {
@@ -105,7 +63,7 @@ fn another_gateway_shows_all_of_a_long_multi_or_nothing() {
         };
         let read = async {
             loop {
-                let found = done(reader, get_children("/m")).await;
+                let found = done(reader, list("/m")).await;
                 let Answer::Children(names) = found else {
                     panic!("{found:?}");
                 };
@@ -127,30 +85,18 @@ async fn torn_reads() -> usize {
     let two = Two::start(30).await;
     let [writer, reader] = &two.clients;
     multi(writer, vec![create("/a", LONG[0]), create("/b", LONG[0])]).await;
-    let heard = Request::Sync {
-        path: Some("/a".into()),
-    };
-    done(reader, heard).await;
-    let set = |path: &str, data: &'static [u8]| Request::SetData {
-        path: path.into(),
-        data: Some(data.into()),
-        version: -1,
-    };
+    done(reader, sync()).await;
     let write = async {
         for round in 0..400 {
             let data = LONG[round % 2];
-            multi(writer, vec![set("/a", data), set("/b", data)]).await;
+            multi(writer, vec![set_to("/a", data), set_to("/b", data)]).await;
         }
     };
     let (mut reads, mut torn) = (0, 0);
     let read = async {
         loop {
-            let operations = vec![get_data("/a"), get_children("/"), get_data("/b")];
-            let request = Request::MultiRead {
-                operations,
-                breaks_off: false,
-            };
-            let found = done(reader, request).await;
+            let operations = vec![get("/a"), list("/"), get("/b")];
+            let found = done(reader, several(operations)).await;
             let Answer::MultiRead(found) = found else {
                 panic!("{found:?}");
             };
