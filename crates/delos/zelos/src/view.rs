@@ -167,11 +167,9 @@ impl<'a> Seen<'a> {
                     rows: END_NODES_MAX,
                     bytes: END_BYTES_MAX,
                 };
-                let page = self.page(&self.rows.ephemerals(*session), most)?;
-                let path =
-                    |(key, _): &(Bytes, Bytes)| self.rows.ephemeral_path(key).map(Text::from);
-                found.ephemerals = page.rows.iter().filter_map(path).collect();
-                found.is_all = !page.more;
+                let index = self.rows.ephemerals(*session);
+                let page = self.page(&index, most)?;
+                found.note_index(self.rows, index, &page);
                 if let Owner::Gone { gateway, .. } = owner {
                     found.lease = self.lease(*gateway)?;
                 }

@@ -13,6 +13,7 @@ use crate::paths;
 use crate::sessions::SessionRow;
 use crate::store::{Most, Page, Store};
 use crate::tree::change::Change;
+use crate::tree::execute::FoundSession;
 use crate::tree::node::{Data, Node};
 use crate::tree::plan::Known;
 use crate::tree::quota::{self, Quotas};
@@ -439,16 +440,16 @@ impl Replica {
         Ok(found.iter().filter_map(path).collect())
     }
 
-    /// The first ephemeral nodes of a session, and whether that is all: as many as one transaction deletes.
-    pub async fn first_ephemerals(&self, session: i64) -> Result<(Vec<Text>, bool)> {
+    /// Looks up the first ephemeral nodes of a session that ends: as many as one transaction deletes.
+    pub async fn note_ephemerals(&self, session: i64, found: &mut FoundSession) -> Result<()> {
         let most = Most {
             rows: END_NODES_MAX.get(),
             bytes: END_PATHS_BYTES,
         };
-        let page = self.page(self.rows.ephemerals(session), most).await?;
-        let path = |(key, _): &(Bytes, Bytes)| self.rows.ephemeral_path(key).map(Text::from);
-        let paths = page.rows.iter().filter_map(path).collect();
-        Ok((paths, !page.more))
+        let index = self.rows.ephemerals(session);
+        let page = self.page(index.clone(), most).await?;
+        found.note_index(&self.rows, index, &page);
+        Ok(())
     }
 
     /// The ephemeral nodes of a session.

@@ -8,7 +8,7 @@ use plinth_core::key::KeyRange;
 use plinth_keeper::Options;
 use plinth_keeper::client::{Client, Failure};
 use plinth_keeper::tree::rows::Rows;
-use plinth_keeper::wire::{Acl, Answer, Code, CreateKind, Request, create_flags};
+use plinth_keeper::wire::{Acl, Answer, Code, CreateKind, Request, create_flags, event};
 use plinth_runtime::knobs::{Knobs, set_knobs};
 use plinth_runtime::real::block_on;
 use plinth_runtime::{Duration, sleep, timeout, trace};
@@ -285,6 +285,77 @@ fn a_session_ends_with_its_nodes_whatever_is_damaged_of_them() {
         done(&other, create("/p/damaged")).await;
         done(&other, get("/p/damaged")).await;
     });
+}
+
+#[test]
+fn a_session_ends_where_its_index_leads_to_no_node_and_takes_the_index_along() {
+    listen();
+    let mut knobs = Knobs::default();
+    knobs.set("keeper_end_nodes_max", "1").expect("a knob");
+    set_knobs(knobs);
+    block_on(async {
+        let tree = Tree::new();
+        let (first, client) = tree.serve().await;
+        done(&client, create("/p")).await;
+        for path in ["/p/gone", "/p/there"] {
+            done(&client, create_ephemeral(path)).await;
+        }
+        let (session, id) = (client.session(), client.session_id());
+        tree.cluster.spoil(&tree.rows.node("/p/gone"), None);
+        // What is no path, a path of no node, and one of a node that lives on.
+        let no_path = [&tree.rows.ephemeral(id, "")[..], b"/\xfe"].concat();
+        let others = ["", "nowhere", "/nowhere", "/p"].map(|path| tree.rows.ephemeral(id, path));
+        for key in others.iter().chain([&no_path]) {
+            tree.cluster.spoil(key, Some(b""));
+        }
+        drop((first, client));
+        let (gateway, other) = tree.serve().await;
+        let taken = gateway.client_with(Some(session)).await.expect("it lives");
+        let closed = timeout(Duration::from_secs(5), taken.close()).await;
+        assert_eq!(closed, Some(Ok(())));
+        assert!(!tree.has_any(&tree.rows.ephemerals(id)));
+        assert!(!tree.has_any(&tree.rows.around_node("/p/there")));
+        done(&other, get("/p")).await;
+    });
+}
+
+#[test]
+fn who_watches_a_damaged_node_hears_that_it_goes() {
+    for damaged in [&["/p/own"][..], &["/p/own", "/p"]] {
+        block_on(async {
+            let tree = Tree::new();
+            let (first, client) = tree.serve().await;
+            done(&client, create("/p")).await;
+            done(&client, create_ephemeral("/p/own")).await;
+            let session = client.session();
+            drop((first, client));
+            for path in damaged {
+                tree.damage(tree.rows.node(path));
+            }
+            let [(gateway, near), (_other, far)] = [tree.serve().await, tree.serve().await];
+            let watches = Request::SetWatches {
+                relative_zxid: i64::MAX,
+                data: vec!["/p/own".into()],
+                exist: Vec::new(),
+                child: vec!["/p".into()],
+                persistent: Vec::new(),
+                recursive: Vec::new(),
+                breaks_off: false,
+            };
+            for client in [&near, &far] {
+                done(client, watches.clone()).await;
+            }
+            let taken = gateway.client_with(Some(session)).await.expect("it lives");
+            assert_eq!(taken.close().await, Ok(()));
+            for client in [&near, &far] {
+                for (kind, path) in [(event::DELETED, "/p/own"), (event::CHILDREN_CHANGED, "/p")] {
+                    let told = timeout(Duration::from_secs(5), client.next_event()).await;
+                    let told = told.flatten().expect("it hears of it");
+                    assert_eq!((told.kind, &*told.path), (kind, path));
+                }
+            }
+        });
+    }
 }
 
 #[test]

@@ -261,7 +261,7 @@ impl Pipeline {
                     Owner::Own | Owner::Silent => None,
                 };
                 found.row = replica.session_to_end(*session, ends_for).await?;
-                (found.ephemerals, found.is_all) = replica.first_ephemerals(*session).await?;
+                replica.note_ephemerals(*session, found).await?;
                 if let Owner::Gone { gateway, .. } = owner {
                     found.lease = replica.lease(*gateway).await?;
                 }

@@ -9,8 +9,10 @@ use super::rows::{Lock, Rows};
 use crate::acl::{self, Identity};
 use crate::paths;
 use crate::sessions::SessionRow;
+use crate::store::Page;
 use crate::wire::{Acl, Code, CreateKind, Request, Text, create_flags, permission};
 use bytes::Bytes;
+use plinth_core::key::KeyRange;
 use plinth_runtime::random::chance;
 use plinth_runtime::{never, planted};
 use std::rc::Rc;
@@ -85,9 +87,26 @@ pub struct FoundSession {
     pub row: Option<SessionRow>,
     /// The first of its ephemeral nodes.
     pub ephemerals: Vec<Text>,
+    /// The index rows that say so, and those among them that have no path.
+    pub index: Option<KeyRange>,
+    pub without_path: usize,
     pub is_all: bool,
     /// The row of the gateway that seems to be gone.
     pub lease: Option<Vec<u8>>,
+}
+
+impl FoundSession {
+    /// Notes the first rows of the index of the session's nodes.
+    pub fn note_index(&mut self, rows: &Rows, index: KeyRange, page: &Page) {
+        let path = |(key, _): &(Bytes, Bytes)| rows.ephemeral_path(key).map(Text::from);
+        self.ephemerals = page.rows.iter().filter_map(path).collect();
+        self.without_path = page.rows.len() - self.ephemerals.len();
+        self.is_all = !page.more;
+        self.index = page.rows.last().map(|(last, _)| KeyRange {
+            end: [last, &b"\0"[..]].concat().into(),
+            ..index
+        });
+    }
 }
 
 /// What the answer to an operation says. The state after the change has the rest.
@@ -660,8 +679,13 @@ fn close_session(
     let touched = plan.touched.iter();
     let made = touched.filter(|(_, touched)| touched.new_ephemeral_of() == Some(session));
     all.extend(made.map(|(path, _)| path.clone()));
+    let mut left = found.without_path;
     for path in all {
-        end_node(plan, &path, session, found);
+        left += usize::from(!end_node(plan, &path, session, found));
+    }
+    if left > 0 {
+        // With a node goes its row in the index. One that led to nothing would be found again for ever.
+        plan.clears.extend(found.index.clone());
     }
     plan.note(Change::SessionClosed { session });
     let (change, shape) = match found.is_all {
@@ -672,8 +696,8 @@ fn close_session(
     Ok(shape)
 }
 
-/// Deletes a node if it is one of the session that ends.
-fn end_node(plan: &mut Plan<'_>, path: &Text, session: i64, found: &FoundSession) {
+/// Deletes a node if it is one of the session that ends; false if it is none.
+fn end_node(plan: &mut Plan<'_>, path: &Text, session: i64, found: &FoundSession) -> bool {
     let lifetime = Lifetime::Ephemeral(session);
     let node = match plan.node(path) {
         Ok(node) => node,
@@ -682,17 +706,17 @@ fn end_node(plan: &mut Plan<'_>, path: &Text, session: i64, found: &FoundSession
         Err(_) => None,
     };
     let Some(node) = node.filter(|node| node.lifetime == lifetime) else {
-        return;
+        return false;
     };
     if planted!(
         "keeper_ephemeral_left",
         "the end of a session leaves one ephemeral node in ten"
     ) && chance(0.1)
     {
-        return;
+        return false;
     }
     let Some(parent) = paths::parent(path) else {
-        return;
+        return false;
     };
     match plan.node_or_stand_in(parent, Lifetime::Persistent) {
         Some(parent_node) => plan.delete(path, &node, parent, parent_node),
@@ -702,6 +726,7 @@ fn end_node(plan: &mut Plan<'_>, path: &Text, session: i64, found: &FoundSession
             plan.delete_orphan(path, &node);
         }
     }
+    true
 }
 
 /// Deletes a container that is empty, or a node whose time is over.

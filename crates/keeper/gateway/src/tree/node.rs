@@ -163,14 +163,10 @@ fn own_piece(zxid: i64) -> Option<u16> {
 }
 
 impl Node {
-    /// What stands for a node whose rows are damaged, so that it, or a child of it, can go. Nobody may hear of it, and
-    /// nobody knows how many children and how much data it had.
+    /// What stands for a node whose rows are damaged, so that it, or a child of it, can go. Nobody knows how many
+    /// children and how much data it had, and who might read it: whoever watches it hears of the end, because a client
+    /// that waits for it in vain waits for ever, and learns no more than a path.
     pub fn stand_in(lifetime: Lifetime) -> Node {
-        let nobody = Acl {
-            perms: 0,
-            scheme: Text::from_static("world"),
-            id: Text::from_static("anyone"),
-        };
         Node {
             czxid: 0,
             mzxid: 0,
@@ -184,7 +180,7 @@ impl Node {
                 present: i32::MAX,
             },
             lifetime,
-            acl: Rc::new([nobody]),
+            acl: open_acl(),
             data: Data::Damaged(0),
         }
     }

@@ -13,6 +13,7 @@ use super::rows::{Lock, Rows};
 use super::touched::{Touched, TouchedNodes};
 use crate::paths;
 use crate::wire::{Acl, Code, Text};
+use plinth_core::key::KeyRange;
 use plinth_runtime::{never, planted};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -69,6 +70,8 @@ pub struct Plan<'v> {
     pub touched: TouchedNodes,
     /// Whoever puts one here relies on the session as it was, and locks it.
     pub sessions: BTreeMap<i64, SessionChange>,
+    /// Index rows of nodes of a session that has ended, which led to no node.
+    pub clears: Vec<KeyRange>,
     /// Rows of gateways that are written, or cleared.
     pub gateways: Vec<(u64, Option<Vec<u8>>)>,
     /// With the number of the operation that made each.
@@ -102,6 +105,7 @@ impl<'v> Plan<'v> {
             view,
             touched: TouchedNodes::new(seed),
             sessions: BTreeMap::new(),
+            clears: Vec::new(),
             gateways: Vec::new(),
             changes: Vec::new(),
             // Every transaction knows all quotas.

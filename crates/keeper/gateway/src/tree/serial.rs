@@ -10,6 +10,7 @@ use super::rows::Rows;
 use super::written::{Sink, write_rows};
 use crate::acl::Identity;
 use crate::sessions::{self, SessionRow};
+use crate::store::Page;
 use crate::wire::{Acl, CreateKind, Request, Text, create_flags};
 use crate::zxid::Zxids;
 use bytes::Bytes;
@@ -122,14 +123,17 @@ impl Store {
 
     fn found(&self, rows: &Rows, session: i64) -> FoundSession {
         let row = self.0.get(&rows.session(session));
-        let ephemerals = self.between(rows.ephemerals(session));
-        let path = |(key, _): (Bytes, Bytes)| rows.ephemeral_path(&key).map(Text::from);
-        FoundSession {
+        let index = rows.ephemerals(session);
+        let page = Page {
+            rows: self.between(index.clone()),
+            more: false,
+        };
+        let mut found = FoundSession {
             row: row.and_then(|row| SessionRow::parse(row)),
-            ephemerals: ephemerals.into_iter().filter_map(path).collect(),
-            is_all: true,
-            lease: None,
-        }
+            ..FoundSession::default()
+        };
+        found.note_index(rows, index, &page);
+        found
     }
 }
 

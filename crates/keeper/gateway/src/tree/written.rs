@@ -41,6 +41,9 @@ pub fn write_rows(sink: &mut impl Sink, rows: &Rows, own: u64, plan: &Plan<'_>) 
         writing.write_node(path, touched)?;
         totals.add_change(path, touched.before.as_deref(), touched.after.as_ref());
     }
+    for range in &plan.clears {
+        writing.sink.clear_range(range.clone())?;
+    }
     for (path, change) in &plan.quota_changes {
         writing.write_quota(path, change)?;
     }
