@@ -5,7 +5,7 @@ use bytes::Bytes;
 use plinth_client::testing::MemoryCluster;
 use plinth_keeper::Options;
 use plinth_keeper::client::Client;
-use plinth_keeper::tree::quota::{Counted, Quota};
+use plinth_keeper::tree::quota::{Counted, Limits, Quota, Used};
 use plinth_keeper::tree::rows::Rows;
 use plinth_keeper::wire::{Answer, Code, Request, create_flags};
 use plinth_runtime::knobs::{Knobs, set_knobs};
@@ -307,5 +307,74 @@ fn a_quota_that_was_imported_is_counted_by_the_first_gateway() {
             .expect("it is counted");
         is_refused(&client, create("/q/2")).await;
         assert_eq!(statistics(&client, "/q").await, "count=2,bytes=4");
+    });
+}
+
+/// What a quota of `/q` with four nodes says in the end, whose row says that it is counted through this path so far, and
+/// others that so much was found.
+async fn counted_on(through: &str, used: Used) -> String {
+    let cluster = MemoryCluster::new();
+    let before = start(&cluster, true).await;
+    let client = before.client().await;
+    for path in [
+        "/a",
+        "/q",
+        "/q/1",
+        "/q/2",
+        "/q/1/below",
+        "/quite",
+        "/quite/1",
+    ] {
+        done(&client, create_data(path, "12")).await;
+    }
+    limit(&client, "/q", "countHardLimit=100").await;
+    drop((client, before));
+    let rows = Rows::new("default");
+    let quota = Quota {
+        limits: Limits::parse(b"countHardLimit=100"),
+        counted: Counted::Through(through.into()),
+    };
+    cluster.spoil(&rows.quota("/q"), Some(&quota.to_row()));
+    for (of, number) in [(b'n', used.nodes), (b'b', used.bytes)] {
+        cluster.spoil(&rows.quota_used("/q", of), Some(&number.to_le_bytes()));
+    }
+    let gateway = start(&cluster, true).await;
+    let client = gateway.client().await;
+    let counting = async {
+        while !is_counted(&cluster, "/q") {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let counting = timeout(Duration::from_secs(20), counting).await;
+    counting.unwrap_or_else(|| panic!("it is not counted behind {through}"));
+    statistics(&client, "/q").await
+}
+
+#[test]
+fn a_quota_is_counted_on_behind_one_of_its_nodes_and_anew_behind_any_other() {
+    let mut knobs = Knobs::default();
+    knobs.set("keeper_reap_ms", "200").expect("a knob");
+    knobs.set("keeper_quota_piece_rows", "1").expect("a knob");
+    set_knobs(knobs);
+    block_on(async {
+        let used = |nodes| Used {
+            nodes,
+            bytes: 2 * nodes,
+        };
+        // In the order of their rows: by depth, and then by name.
+        for (through, nodes) in [("/q", 1), ("/q/1", 2), ("/q/2", 3), ("/q/1/below", 4)] {
+            assert_eq!(counted_on(through, used(nodes)).await, "count=4,bytes=8");
+        }
+        // What is said to be used so far is not believed then.
+        for through in [
+            "/a",
+            "/quite",
+            "/quite/1",
+            "/q1",
+            "/",
+            "/zzz/deeper/than/all",
+        ] {
+            assert_eq!(counted_on(through, used(50)).await, "count=4,bytes=8");
+        }
     });
 }
