@@ -21,6 +21,7 @@ use plinth_core::Result;
 use plinth_delos::entry::Entry;
 use plinth_delos::log::LogPos;
 use plinth_delos::stack::Lost;
+use plinth_keeper::LIST_BYTES_MAX;
 use plinth_keeper::paths;
 use plinth_keeper::queue::{Queue, Queued};
 use plinth_keeper::replica::{KeepAll, Replica};
@@ -257,16 +258,25 @@ impl Front {
 
     /// Loads what a read will look at. From then on the replica follows its changes.
     async fn load(&self, look: &Operation) -> Result<()> {
-        let Operation::Look { request, .. } = look else {
+        let Operation::Look { request, most, .. } = look else {
             return Ok(());
         };
+        let mut left = *most;
         for part in request.parts() {
-            self.load_one(part).await?;
+            // Of what takes more memory not all is loaded: whoever reads sees that.
+            if self.replica.cost(part) > left {
+                break;
+            }
+            self.load_one(part, left).await?;
+            match left.checked_sub(self.replica.cost(part)) {
+                Some(rest) => left = rest,
+                None => break,
+            }
         }
         Ok(())
     }
 
-    async fn load_one(&self, request: &Request) -> Result<()> {
+    async fn load_one(&self, request: &Request, left: usize) -> Result<()> {
         let (path, has_data, has_children) = match request {
             Request::Exists { path, .. } => (path, false, false),
             Request::GetData { path, .. } => (path, true, false),
@@ -298,7 +308,10 @@ impl Front {
             && matches!(replica.node_if_known(path), Known::Here(_))
             && replica.with_children(path, |_| ()).is_none()
         {
-            if !replica.load_children(path).await? {
+            if !replica
+                .load_children(path, left.min(LIST_BYTES_MAX.get()))
+                .await?
+            {
                 break;
             }
         }

@@ -17,7 +17,7 @@ use std::rc::Rc;
 /// Memory of an entry besides its node, its name and its children.
 const ENTRY_BYTES: usize = 120;
 /// Memory of a child in a list besides its name.
-const CHILD_BYTES: usize = 48;
+pub const CHILD_BYTES: usize = 48;
 /// Entries that are looked at to make room for one.
 const CHANCES: usize = 1000;
 
@@ -54,6 +54,8 @@ pub struct Cache {
     bytes: usize,
     bytes_max: usize,
     keeps_all: bool,
+    /// Paths that stay, and how many want each to.
+    pinned: Map<Rc<str>, usize>,
     /// Looks for room since all was checked.
     unchecked: usize,
 }
@@ -66,6 +68,7 @@ impl Cache {
             bytes: 0,
             bytes_max,
             keeps_all: false,
+            pinned: Map::with_hasher(FixedState::with_seed(seed)),
             unchecked: 0,
         }
     }
@@ -80,12 +83,30 @@ impl Cache {
         self.evict("");
     }
 
+    /// What is known of the node stays until it is unpinned as often.
+    pub fn pin(&mut self, path: &str) {
+        *self.pinned.entry(path.into()).or_default() += 1;
+    }
+
+    pub fn unpin(&mut self, path: &str) {
+        let pins = self.pinned.get_mut(path).expect("it was pinned");
+        *pins -= 1;
+        if *pins == 0 {
+            self.pinned.remove(path);
+        }
+    }
+
     pub fn is_over_full(&self) -> bool {
         self.bytes > self.bytes_max
     }
 
     pub fn len(&self) -> usize {
         self.slots.len()
+    }
+
+    /// Memory of a node, and of its list of children if that is known.
+    pub fn bytes_of(&self, path: &str) -> usize {
+        self.slots.get(path).map_or(0, |slot| slot.bytes(path))
     }
 
     pub fn is_empty(&self) -> bool {
@@ -189,7 +210,8 @@ impl Cache {
                 return;
             };
             let slot = &self.slots[&path];
-            if slot.used.replace(false) || *path == *kept {
+            let stays = *path == *kept || self.pinned.contains_key(&path);
+            if slot.used.replace(false) || stays {
                 self.ring.push_back(path);
             } else {
                 let bytes = slot.bytes(&path);
@@ -432,6 +454,25 @@ mod tests {
         for i in 0..1000 {
             cache.apply(&Change::Deleted(format!("/{i}").into()), 1);
         }
+    }
+
+    #[test]
+    fn what_is_pinned_stays_until_nobody_wants_it_to() {
+        let mut cache = Cache::new(1, 20_000);
+        let fill = |cache: &mut Cache| {
+            for i in 0..1000 {
+                cache.insert(&format!("/{i}"), Some(Rc::new(node(i))));
+            }
+        };
+        cache.insert("/kept", Some(Rc::new(node(1))));
+        cache.pin("/kept");
+        cache.pin("/kept");
+        cache.unpin("/kept");
+        fill(&mut cache);
+        assert!(cache.bytes_of("/kept") > 0 && cache.bytes() <= 20_000);
+        cache.unpin("/kept");
+        fill(&mut cache);
+        assert_eq!(cache.bytes_of("/kept"), 0);
     }
 
     #[test]

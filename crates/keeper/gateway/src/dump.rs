@@ -1,7 +1,6 @@
 //! What operators see of ephemeral nodes.
 
 use crate::life::Life;
-use crate::replica::NAMES_BYTES_MAX;
 use crate::store::Most;
 use crate::wire::Text;
 use plinth_runtime::{Duration, timeout};
@@ -9,6 +8,7 @@ use std::collections::BTreeMap;
 
 /// How long the database may take to say it.
 const LIMIT: Duration = Duration::from_secs(5);
+const BYTES_MAX: usize = 64 << 20;
 
 /// The ephemeral nodes of the sessions of this gateway, as far as 64 MiB of the tree's ephemeral nodes go; `None` if
 /// the database cannot be reached.
@@ -17,7 +17,7 @@ pub async fn ephemerals(life: &Life) -> Option<BTreeMap<i64, Vec<Text>>> {
         life.pipeline.refreshed().await.ok()?;
         let rows = &life.replica.rows;
         let range = rows.all_ephemerals();
-        let reading = life.replica.page(range, Most::bytes(NAMES_BYTES_MAX));
+        let reading = life.replica.page(range, Most::bytes(BYTES_MAX));
         let found = reading.await.ok()?.rows;
         let sessions = life.clients.sessions.borrow();
         let mut by_session: BTreeMap<i64, Vec<Text>> = BTreeMap::new();

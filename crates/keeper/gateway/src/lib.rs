@@ -30,6 +30,7 @@ mod read_only;
 mod reads;
 pub mod replica;
 mod requests;
+mod room;
 pub mod sessions;
 pub mod setup;
 pub mod store;
@@ -61,6 +62,10 @@ knob! {
     pub FRAME_BYTES_MAX: usize = "keeper_frame_bytes_max", 0xfffff, legal 10_000, 8 << 20;
     /// Longest answer. Clients have limits of their own, which their users can change; ZooKeeper's server has none.
     pub ANSWER_BYTES_MAX: usize = "keeper_answer_bytes_max", 64 << 20, legal 10_000, 256 << 20;
+    /// Memory for the names of the longest list of children that is read.
+    pub LIST_BYTES_MAX: usize = "keeper_list_bytes_max", 64 << 20, legal 10_000, 256 << 20;
+    /// Bytes of rows that are read of a list at a time.
+    pub LIST_PAGE_BYTES: usize = "keeper_list_page_bytes", 4 << 20, sim 100, 4 << 20, legal 100, 64 << 20;
     /// Memory for nodes.
     pub CACHE_BYTES_MAX: usize = "keeper_cache_bytes_max", 64 << 20, sim 10_000, 64 << 20, legal 10_000, usize::MAX;
     /// How often a gateway shows that it lives.

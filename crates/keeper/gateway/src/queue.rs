@@ -101,6 +101,7 @@ mod tests {
         Queued::of_the_gateway(Operation::Look {
             session: 1,
             request,
+            most: usize::MAX,
         })
     }
 

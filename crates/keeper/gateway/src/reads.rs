@@ -3,6 +3,7 @@
 
 mod multi;
 
+use crate::LIST_BYTES_MAX;
 use crate::acl;
 use crate::paths;
 use crate::replica::Replica;
@@ -296,8 +297,8 @@ async fn get_data(connection: &Talk, xid: i32, path: &str, watch: bool) {
     }
 }
 
-/// Makes the list of children known. Fails if it is too long for an answer.
-async fn readable_list(connection: &Talk, path: &str) -> Result<Rc<Node>, Code> {
+/// Makes the list of children known. Fails if it takes more than `most` bytes of memory.
+async fn readable_list(connection: &Talk, path: &str, most: usize) -> Result<Rc<Node>, Code> {
     let path = paths::named(path);
     loop {
         let node = readable(connection, path).await?;
@@ -309,7 +310,7 @@ async fn readable_list(connection: &Talk, path: &str) -> Result<Rc<Node>, Code> 
         {
             return Ok(node);
         }
-        let read = async |replica: &Replica| replica.load_children(path).await;
+        let read = async |replica: &Replica| replica.load_children(path, most).await;
         if !patiently(connection, path, read).await? {
             return Err(Code::CONNECTION_LOSS);
         }
@@ -325,7 +326,7 @@ async fn readable_list(connection: &Talk, path: &str) -> Result<Rc<Node>, Code> 
 }
 
 async fn children(connection: &Talk, xid: i32, path: &str, watch: bool, with_stat: bool) {
-    let node = match readable_list(connection, path).await {
+    let node = match readable_list(connection, path, LIST_BYTES_MAX.get()).await {
         Ok(node) => node,
         Err(code) => return connection.answer_with(xid, Err(code)),
     };

@@ -8,8 +8,9 @@
 //! all clients of a gateway see the same history, no client's reads ever go back, and no client sees a change before
 //! the event that announces it.
 
-use crate::cache::Cache;
+use crate::cache::{CHILD_BYTES, Cache};
 use crate::paths;
+use crate::room::Room;
 use crate::sessions::SessionRow;
 use crate::store::{Most, Page, Store};
 use crate::tree::change::Change;
@@ -19,19 +20,18 @@ use crate::tree::plan::Known;
 use crate::tree::quota::{self, Quotas};
 use crate::tree::rows::Rows;
 use crate::tree::totals::Totals;
-use crate::wire::Text;
+use crate::wire::{Request, Text};
 use crate::zxid::Zxids;
-use crate::{END_NODES_MAX, REMEMBERED_CHANGES};
+use crate::{END_NODES_MAX, LIST_PAGE_BYTES, REMEMBERED_CHANGES};
 use bytes::{Bytes, BytesMut};
 use plinth_core::key::{KeyRange, printable};
 use plinth_core::{Result, Version};
+use plinth_runtime::sync::Watch;
 use plinth_runtime::{never, planted, probe, random};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
-/// Most bytes of names of a list of children. An answer with more would be refused by every client.
-pub const NAMES_BYTES_MAX: usize = 64 << 20;
 /// A list with at most so many rows fills the cache with the children themselves.
 const SMALL_LIST: usize = 1000;
 /// Bytes of the paths of ephemeral nodes that one transaction deletes. For each it writes about eight times as much.
@@ -49,6 +49,9 @@ pub struct Replica {
     cache: RefCell<Cache>,
     /// Guards of [`Replica::keep_all`].
     kept: Cell<usize>,
+    pub room: Room,
+    /// Lists of children that are being read, and whether that has ended.
+    listing: RefCell<BTreeMap<Text, Watch<bool>>>,
     version: Cell<Version>,
     /// The newest zxid that was applied.
     zxid: Cell<i64>,
@@ -72,6 +75,8 @@ impl Replica {
             zxids,
             cache: RefCell::new(Cache::new(random::u64(), cache_bytes_max)),
             kept: Cell::new(0),
+            room: Room::new(cache_bytes_max),
+            listing: RefCell::default(),
             version: Cell::new(version),
             zxid: Cell::new(zxids.last_of(version)),
             recent: RefCell::default(),
@@ -104,6 +109,39 @@ impl Replica {
     /// True if the cache has grown beyond its limit meanwhile.
     pub fn is_over_full(&self) -> bool {
         self.cache.borrow().is_over_full()
+    }
+
+    pub fn pin(&self, path: &str) {
+        self.cache.borrow_mut().pin(path);
+    }
+
+    pub fn unpin(&self, path: &str) {
+        self.cache.borrow_mut().unpin(path);
+    }
+
+    /// Memory of what a read looks at, as far as that is known: all of it once it is loaded.
+    pub fn cost(&self, read: &Request) -> usize {
+        let (Request::Exists { path, .. }
+        | Request::GetData { path, .. }
+        | Request::GetChildren { path, .. }
+        | Request::GetChildren2 { path, .. }) = read
+        else {
+            return 0;
+        };
+        let path = paths::named(path);
+        let cache = self.cache.borrow();
+        let unread = match (cache.get(path), read) {
+            (Known::Here(node), Request::GetData { .. }) if node.data.is_unread() => {
+                node.data.len()
+            }
+            (Known::Here(node), Request::GetChildren { .. } | Request::GetChildren2 { .. })
+                if cache.children(path).is_none() =>
+            {
+                usize::try_from(node.counts.present).unwrap_or(0) * CHILD_BYTES
+            }
+            _ => 0,
+        };
+        cache.bytes_of(path) + unread
     }
 
     pub fn cached(&self) -> (usize, usize) {
@@ -289,24 +327,52 @@ impl Replica {
         self.cache.borrow().children(path).map(visit)
     }
 
-    /// Reads the list of children into the cache, if the node is there. False if the list is too long.
-    pub async fn load_children(&self, path: &str) -> Result<bool> {
+    /// Reads the list of children into the cache, if the node is there. False if it takes more than `most` bytes of
+    /// memory. Who needs a list that is being read waits for that, and looks again.
+    pub async fn load_children(&self, path: &str, most: usize) -> Result<bool> {
+        let begun = self.listing.borrow().get(path).cloned();
+        if let Some(has_ended) = begun {
+            probe!("keeper_list_is_being_read");
+            has_ended.wait_until(|has_ended| *has_ended).await;
+            return Ok(true);
+        }
+        let _listing = Listing::begin(self, path);
         let version = self.version();
-        let children = self.rows.children(path);
-        let page = self.page(children, Most::bytes(NAMES_BYTES_MAX)).await?;
-        let (found, is_all) = (page.rows, !page.more);
+        let (mut names, mut bytes) = (BTreeSet::new(), 0);
+        let mut rest = self.rows.children(path);
         let is_about = |changed: &str| changed == path || paths::parent(changed) == Some(path);
-        if !is_all || !self.is_unchanged(version, is_about) {
-            return Ok(is_all);
+        loop {
+            // Of rows with their data no more than a page is in memory.
+            let most_at_once = Most::bytes(LIST_PAGE_BYTES.get());
+            let page = self.store.page(version, rest.clone(), most_at_once).await?;
+            let found = page.rows.iter();
+            for name in found.filter_map(|(key, _)| self.rows.child_of(path, key)) {
+                bytes += name.len() + CHILD_BYTES;
+                names.insert(Box::from(name));
+            }
+            if bytes > most {
+                return Ok(false);
+            }
+            if !self.is_unchanged(version, is_about) {
+                return Ok(true);
+            }
+            match page.rows.last() {
+                Some((last, _)) if page.more => rest.begin = [last, &b"\0"[..]].concat().into(),
+                _ => {
+                    let is_all = rest == self.rows.children(path);
+                    if is_all && page.rows.len() <= SMALL_LIST && !self.keeps_too_much() {
+                        self.note_listed(path, version, &page.rows);
+                    }
+                    self.cache.borrow_mut().insert_children(path, names);
+                    return Ok(true);
+                }
+            }
         }
-        let mut names = BTreeSet::new();
-        let name_of = |key: &Bytes| self.rows.child_of(path, key).map(Box::from);
-        names.extend(found.iter().filter_map(|(key, _)| name_of(key)));
-        if found.len() <= SMALL_LIST {
-            self.note_listed(path, version, &found);
-        }
-        self.cache.borrow_mut().insert_children(path, names);
-        Ok(true)
+    }
+
+    /// The cache is full, and nothing may leave it.
+    fn keeps_too_much(&self) -> bool {
+        self.kept.get() > 0 && self.is_over_full()
     }
 
     /// Puts the children of a short list into the cache: who lists them often reads them next.
@@ -457,6 +523,26 @@ impl Replica {
         let found = self.all_rows(self.rows.ephemerals(session)).await?;
         let path = |(key, _): &(Bytes, Bytes)| self.rows.ephemeral_path(key).map(Text::from);
         Ok(found.iter().filter_map(path).collect())
+    }
+}
+
+/// A list of children that is being read, until whoever reads it has it or gives up.
+struct Listing<'a>(&'a Replica, Text, Watch<bool>);
+
+impl<'a> Listing<'a> {
+    fn begin(replica: &'a Replica, path: &str) -> Self {
+        let listing = Listing(replica, path.into(), Watch::new(false));
+        let mut all = replica.listing.borrow_mut();
+        let before = all.insert(listing.1.clone(), listing.2.clone());
+        assert!(before.is_none(), "the children of {path} are read twice");
+        listing
+    }
+}
+
+impl Drop for Listing<'_> {
+    fn drop(&mut self) {
+        self.0.listing.borrow_mut().remove(&self.1);
+        self.2.set(true);
     }
 }
 

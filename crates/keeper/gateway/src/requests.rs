@@ -339,6 +339,7 @@ impl Talk {
         let look = Operation::Look {
             session: self.caller().session,
             request: request.clone(),
+            most: usize::MAX,
         };
         let complete = move |_: &Replica, _: Outcome, _: Vec<StepStat>| {
             connection.counters.answered(asked);

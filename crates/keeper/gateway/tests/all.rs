@@ -4,6 +4,7 @@ mod cleared;
 mod damaged;
 mod gateways;
 mod golden;
+mod lists;
 mod lives;
 mod operators;
 mod quotas;

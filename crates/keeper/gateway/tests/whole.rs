@@ -1,12 +1,19 @@
 //! Whoever reads at another gateway sees all that a transaction has changed, or nothing of it.
 
 use super::gateways::{Gateway, create_with, delete, done, get, list, set_to, several, sync};
+use bytes::Bytes;
 use plinth_client::testing::MemoryCluster;
+use plinth_core::output::Output;
 use plinth_keeper::client::Client;
-use plinth_keeper::wire::{Answer, MultiResult, Request, create_flags};
+use plinth_keeper::wire::{
+    Answer, ConnectRequest, Incoming, MultiResult, Request, create_flags, decode_answer,
+    decode_incoming, encode_connect_request, encode_request, opcode, take_frame,
+};
 use plinth_runtime::knobs::{Knobs, set_knobs};
+use plinth_runtime::net::{self, Writer};
 use plinth_runtime::real::block_on;
-use plinth_runtime::{Duration, Either, fault, race, sleep};
+use plinth_runtime::serve::Inbox;
+use plinth_runtime::{Duration, Either, fault, join_all, race, sleep};
 
 /// Changes of so many nodes take several entries of the stream, more than one read of it has.
 const NODES: usize = 8000;
@@ -136,5 +143,132 @@ fn several_reads_in_one_request_are_of_one_state() {
         }
         assert_ne!(torn, 0, "the fault shows here");
         fault::plant(None);
+    });
+}
+
+/// A connection that shows frames in the order in which they come.
+struct Frames {
+    inbox: Inbox,
+    writer: Writer,
+    sent: i32,
+}
+
+impl Frames {
+    async fn connect(gateway: &Gateway) -> Frames {
+        let connecting = net::connect(gateway.keeper.address()).await;
+        let (reader, writer) = connecting.expect("it listens");
+        let mut frames = Frames {
+            inbox: Inbox::new(reader),
+            writer,
+            sent: 0,
+        };
+        let greeting = ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: 0,
+            timeout_ms: 30_000,
+            session_id: 0,
+            password: vec![0; 16].into(),
+            read_only: None,
+        };
+        let mut out = Output::copying();
+        encode_connect_request(&mut out, &greeting);
+        frames.write(out).await;
+        frames.frame().await;
+        frames
+    }
+
+    async fn write(&mut self, out: Output) {
+        let writing = self.writer.write_all(out.into_bytes());
+        writing.await.expect("it reads");
+    }
+
+    async fn send(&mut self, request: &Request) {
+        self.sent += 1;
+        let mut out = Output::copying();
+        encode_request(&mut out, self.sent, request);
+        self.write(out).await;
+    }
+
+    async fn frame(&mut self) -> Bytes {
+        loop {
+            let frame = take_frame(&mut self.inbox.buffer, 1 << 20);
+            if let Some(frame) = frame.expect("a frame") {
+                return frame;
+            }
+            self.inbox.read().await.expect("it serves");
+        }
+    }
+
+    async fn next(&mut self) -> Incoming {
+        decode_incoming(self.frame().await).expect("an answer or an event")
+    }
+}
+
+#[test]
+fn an_answer_from_the_pipeline_never_comes_behind_an_event_of_what_it_does_not_show() {
+    const READS: usize = 200;
+    // As if others changed what is read faster than it is loaded.
+    let mut knobs = Knobs::default();
+    knobs.set("keeper_multi_read_tries", "0").expect("a knob");
+    set_knobs(knobs);
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        let before = Gateway::start(&cluster).await;
+        let client = before.client().await;
+        done(&client, create("/a", b"")).await;
+        for i in 0..READS {
+            done(&client, create(&format!("/{i}"), b"")).await;
+        }
+        // One that has not seen them come looks at each in the pipeline.
+        let gateway = Gateway::start(&cluster).await;
+        let writer = gateway.client().await;
+        let mut reader = Frames::connect(&gateway).await;
+        reader
+            .send(&Request::AddWatch {
+                path: "/a".into(),
+                mode: 0,
+            })
+            .await;
+        let Incoming::Answer(begun, _) = reader.next().await else {
+            panic!("an event of nothing");
+        };
+        let write = async {
+            loop {
+                let sets = (0..20).map(|_| writer.submit(set_to("/a", "")));
+                join_all(sets.collect::<Vec<_>>()).await;
+            }
+        };
+        let read = async {
+            let (mut heard, mut events) = (0, 0);
+            for i in 0..READS {
+                let both = several(vec![get("/a"), get(&format!("/{i}"))]);
+                reader.send(&both).await;
+                let (header, body) = loop {
+                    match reader.next().await {
+                        Incoming::Answer(header, body) => break (header, body),
+                        Incoming::Event(event) => {
+                            heard = event.zxid;
+                            events += 1;
+                        }
+                    }
+                };
+                let answer = decode_answer(opcode::MULTI_READ, body).expect("an answer");
+                let Answer::MultiRead(found) = answer else {
+                    panic!("{answer:?}");
+                };
+                let MultiResult::Data(_, of_a) = &found[0] else {
+                    panic!("{found:?}");
+                };
+                assert!(
+                    of_a.mzxid >= heard,
+                    "read {i} shows {:#x} behind the event of {heard:#x}",
+                    of_a.mzxid
+                );
+                // Nothing else changes.
+                assert_eq!(header.zxid, of_a.mzxid.max(begun.zxid));
+            }
+            assert!(events > READS, "{events} events");
+        };
+        let Either::Right(()) = race(write, read).await;
     });
 }

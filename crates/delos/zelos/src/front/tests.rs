@@ -89,6 +89,7 @@ fn reads_behind_writes_do_not_wait_for_rows_that_are_damaged() {
             let (path, watch) = (path.into(), false);
             let look = Operation::Look {
                 session: 7,
+                most: usize::MAX,
                 request: Request::MultiRead {
                     operations: vec![Request::GetData { path, watch }],
                     breaks_off: false,

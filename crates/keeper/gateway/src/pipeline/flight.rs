@@ -13,7 +13,7 @@ use crate::tree::plan::{Known, Plan};
 use crate::tree::rows::{Lock, Rows};
 use crate::wire::{Request, Text};
 use crate::writes::{Outcome, Writes};
-use crate::{ALONE_AFTER_MS, BATCHES, BATCHES_AT_ONCE, CONFLICTS};
+use crate::{ALONE_AFTER_MS, BATCHES, BATCHES_AT_ONCE, CONFLICTS, LIST_BYTES_MAX};
 use plinth_client::Transaction;
 use plinth_core::version::Versionstamp;
 use plinth_core::{Error, Result};
@@ -165,7 +165,7 @@ impl Pipeline {
 
     /// Reads what the operations need and the plan cannot ask for, at the replica's version. Only the pipeline moves
     /// that on. False if it had to, and what was read before is out of date.
-    async fn load_needs(&self, batch: &mut [Queued]) -> Result<bool> {
+    async fn load_needs(&self, batch: &mut Vec<Queued>) -> Result<bool> {
         let is_looked_up = |queued: &Queued| {
             matches!(
                 queued.operation,
@@ -201,24 +201,48 @@ impl Pipeline {
             });
         }
         self.load(needed.into_iter().collect()).await?;
-        for queued in &*batch {
-            let Operation::Look { request, .. } = &queued.operation else {
+        let (_, before) = self.replica.cached();
+        for number in 0..batch.len() {
+            let Operation::Look { request, most, .. } = &batch[number].operation else {
                 continue;
             };
-            for part in request.parts() {
-                if !self.load_more(part).await? {
-                    probe!("keeper_look_behind_own_changes");
-                    self.refresh().await;
-                    return Ok(false);
-                }
+            if !self.load_look(request, *most).await? {
+                probe!("keeper_look_behind_own_changes");
+                self.refresh().await;
+                return Ok(false);
+            }
+            let (_, now) = self.replica.cached();
+            if now.saturating_sub(before) > self.replica.room.most() / 2 {
+                // Nothing leaves the memory before the batch has ended: the others come next.
+                self.queue.put_back(batch.split_off(number + 1));
+                break;
             }
         }
         Ok(self.replica.version() == version)
     }
 
+    /// Loads what a read looks at, as far as `most` bytes of memory go: whoever reads sees that it is not all there.
+    /// False as from [`load_more`](Self::load_more).
+    async fn load_look(&self, request: &Request, most: usize) -> Result<bool> {
+        let mut left = most;
+        for part in request.parts() {
+            if self.replica.cost(part) > left {
+                break;
+            }
+            if !self.load_more(part, left).await? {
+                return Ok(false);
+            }
+            match left.checked_sub(self.replica.cost(part)) {
+                Some(rest) => left = rest,
+                None => break,
+            }
+        }
+        Ok(true)
+    }
+
     /// Reads what a read needs besides its node. False if the store's rows, at the replica's version, lack what this
     /// gateway itself has changed last.
-    async fn load_more(&self, request: &Request) -> Result<bool> {
+    async fn load_more(&self, request: &Request, left: usize) -> Result<bool> {
         let replica = &self.replica;
         match request {
             Request::GetData { path, .. } => {
@@ -235,7 +259,9 @@ impl Pipeline {
                 if !is_here || is_known() {
                     return Ok(true);
                 }
-                let is_short = replica.load_children(path).await?;
+                let is_short = replica
+                    .load_children(path, left.min(LIST_BYTES_MAX.get()))
+                    .await?;
                 Ok(!is_short || is_known())
             }
             _ => Ok(true),

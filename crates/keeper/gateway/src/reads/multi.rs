@@ -1,16 +1,19 @@
 //! Several reads in one request, all answered of the same state: nobody sees half of what a transaction has changed.
 //!
-//! What is not in memory is loaded first, and kept. If all of it is there at one moment, that is the state. If others
-//! change it faster than it is loaded, the reads take their turn in the pipeline, which does not move on meanwhile.
+//! What is not in memory is loaded first, within memory that was reserved for it, and kept. If all of it is there at
+//! one moment, that is the state. If others change it faster than it is loaded, the reads take their turn in the
+//! pipeline, which does not move on meanwhile. The answer leaves at the moment whose state it shows: later it would be
+//! behind events of what it does not show.
 
-use super::{header, readable_list, readable_with_data};
+use super::{header, node, readable_list, readable_with_data};
 use crate::paths;
 use crate::replica::Replica;
+use crate::room::Reserved;
 use crate::talk::Talk;
 use crate::tree::execute::Operation;
 use crate::wire::{Answer, Code, MultiResult, Request, Text, encode_answer};
 use crate::writes::{Outcome, StepStat};
-use crate::{ANSWER_BYTES_MAX, MULTI_READ_TRIES};
+use crate::{ANSWER_BYTES_MAX, LIST_BYTES_MAX, MULTI_READ_TRIES};
 use plinth_runtime::sync::oneshot;
 use plinth_runtime::{join_all, planted, probe};
 use std::pin::pin;
@@ -19,25 +22,30 @@ use std::task::{Context, Poll, Waker};
 
 /// Reads of a request that wait for the store at the same time.
 const LOADS_AT_ONCE: usize = 100;
+/// What a request reserves first. One that needs more reserves so many times as much, until it is enough.
+const FIRST_BYTES: usize = 64 << 10;
+const GROWTH: usize = 8;
 
 type Results = Result<Vec<MultiResult>, Code>;
 
 /// Answers the request.
 pub async fn answer(connection: &Talk, xid: i32, operations: Vec<Request>, breaks_off: bool) {
-    let results = match is_torn() {
-        true => one_by_one(connection, &operations).await,
-        false => at_once(connection, operations).await,
-    };
-    match results {
-        Ok(results) => {
-            let mut header = header(connection, xid);
-            if breaks_off {
-                header.error = Code::MARSHALLING_ERROR.0;
-            }
-            let answer = Answer::MultiRead(results);
-            connection.answer(header, |out| encode_answer(out, header, &answer));
-        }
-        Err(code) => connection.answer_with(xid, Err(code)),
+    // What is counted for the answer is of no one state anyway, and waits each time.
+    let mut counted = Vec::new();
+    for operation in operations.iter().filter(|operation| is_counted(operation)) {
+        counted.push(read_one(connection, operation).await);
+    }
+    let several = Rc::new(Several {
+        xid,
+        operations,
+        counted,
+        breaks_off,
+    });
+    if is_torn() {
+        return several.answer_one_by_one(connection).await;
+    }
+    if let Err(code) = several.answer_together(connection).await {
+        connection.answer_with(xid, Err(code));
     }
 }
 
@@ -48,34 +56,197 @@ fn is_torn() -> bool {
     )
 }
 
-async fn one_by_one(connection: &Talk, operations: &[Request]) -> Results {
-    let mut results = Vec::new();
-    for operation in operations {
-        results.push(read_one(connection, operation).await);
-    }
-    Ok(results)
+/// A request, and what was counted for it.
+struct Several {
+    xid: i32,
+    operations: Vec<Request>,
+    counted: Vec<MultiResult>,
+    breaks_off: bool,
 }
 
-async fn at_once(connection: &Talk, operations: Vec<Request>) -> Results {
-    // What is counted for the answer is of no one state anyway, and waits each time.
-    let mut counted = Vec::new();
-    for operation in operations.iter().filter(|operation| is_counted(operation)) {
-        counted.push(read_one(connection, operation).await);
-    }
-    if let Some(results) = now(connection, &operations, &counted) {
-        return results;
-    }
-    // Guards that overlap for ever would keep all that anybody reads.
-    let replica = &connection.life.replica;
-    let _kept = (!replica.is_over_full()).then(|| replica.keep_all());
-    for _ in 0..MULTI_READ_TRIES.get() {
-        load(connection, &operations).await?;
-        if let Some(results) = now(connection, &operations, &counted) {
-            return results;
+impl Several {
+    async fn answer_one_by_one(&self, connection: &Talk) {
+        let mut results = Vec::new();
+        for operation in &self.operations {
+            results.push(read_one(connection, operation).await);
         }
-        probe!("keeper_multi_read_overtaken");
+        self.send(connection, results);
     }
-    in_the_pipeline(connection, operations, counted).await
+
+    fn send(&self, connection: &Talk, results: Vec<MultiResult>) {
+        let mut header = header(connection, self.xid);
+        if self.breaks_off {
+            header.error = Code::MARSHALLING_ERROR.0;
+        }
+        let answer = Answer::MultiRead(results);
+        connection.answer(header, |out| encode_answer(out, header, &answer));
+    }
+
+    /// Answers with what the replica knows at this moment; false if it does not know enough.
+    fn answer_now(&self, connection: &Talk) -> bool {
+        match self.now(connection) {
+            Some(Ok(results)) => self.send(connection, results),
+            Some(Err(code)) => connection.answer_with(self.xid, Err(code)),
+            None => return false,
+        }
+        true
+    }
+
+    fn now(&self, connection: &Talk) -> Option<Results> {
+        let (mut results, mut bytes) = (Vec::new(), 0);
+        let mut counted = self.counted.iter();
+        for operation in &self.operations {
+            let result = match is_counted(operation) {
+                true => counted.next()?.clone(),
+                false => {
+                    let reading = pin!(read_one(connection, operation));
+                    match reading.poll(&mut Context::from_waker(Waker::noop())) {
+                        Poll::Ready(result) => result,
+                        Poll::Pending => return None,
+                    }
+                }
+            };
+            bytes += bytes_of(&result);
+            if bytes > ANSWER_BYTES_MAX.get() {
+                return Some(Err(too_long()));
+            }
+            results.push(result);
+        }
+        Some(Ok(results))
+    }
+
+    /// Fails if it has not answered.
+    async fn answer_together(self: &Rc<Self>, connection: &Talk) -> Result<(), Code> {
+        if self.answer_now(connection) {
+            return Ok(());
+        }
+        let replica = &connection.life.replica;
+        let most = replica.room.most();
+        let paths = self.operations.iter().map(path_of);
+        let paths: Vec<Text> = paths.map(Text::from).collect();
+        let mut bytes = FIRST_BYTES.min(most);
+        loop {
+            let reserved = Reserved::take(replica.clone(), paths.clone(), bytes).await;
+            if self.answer_within(connection, &reserved).await? {
+                return Ok(());
+            }
+            if bytes == most {
+                return Err(too_long());
+            }
+            probe!("keeper_multi_read_reserves_more");
+            bytes = bytes.saturating_mul(GROWTH).min(most);
+        }
+    }
+
+    /// False if more must be reserved.
+    async fn answer_within(
+        self: &Rc<Self>,
+        connection: &Talk,
+        reserved: &Reserved,
+    ) -> Result<bool, Code> {
+        for _ in 0..MULTI_READ_TRIES.get() {
+            if !self.load(connection, reserved.bytes).await? {
+                return Ok(false);
+            }
+            if self.answer_now(connection) {
+                return Ok(true);
+            }
+            probe!("keeper_multi_read_overtaken");
+        }
+        self.answer_in_the_pipeline(connection, reserved).await
+    }
+
+    /// Loads what the replica does not know. False if that takes more than `most` bytes.
+    async fn load(&self, connection: &Talk, most: usize) -> Result<bool, Code> {
+        let mut left = most;
+        for some in self.operations.chunks(LOADS_AT_ONCE) {
+            let some = some.iter().filter(|operation| !is_counted(operation));
+            let some: Vec<&Request> = some.collect();
+            // How much more there is to load is known from the nodes.
+            join_all(some.iter().map(|read| node(connection, path_of(read)))).await;
+            let (lists, others): (Vec<&Request>, Vec<&Request>) =
+                some.into_iter().partition(|read| is_list(read));
+            for list in lists {
+                // One after the other: nobody knows how long the names are.
+                let Some(rest) = load_list(connection, list, left).await? else {
+                    return Ok(false);
+                };
+                left = rest;
+            }
+            let cost = || {
+                let reads = others.iter();
+                reads.map(|read| connection.life.replica.cost(read)).sum()
+            };
+            if left < cost() {
+                return Ok(false);
+            }
+            join_all(others.iter().map(|read| read_one(connection, read))).await;
+            let Some(rest) = left.checked_sub(cost()) else {
+                return Ok(false); // others have made it longer meanwhile
+            };
+            left = rest;
+        }
+        Ok(true)
+    }
+
+    /// Lets the reads take their turn among the writes of all clients. False if more must be reserved.
+    async fn answer_in_the_pipeline(
+        self: &Rc<Self>,
+        connection: &Talk,
+        reserved: &Reserved,
+    ) -> Result<bool, Code> {
+        probe!("keeper_multi_read_in_the_pipeline");
+        let pipeline = &connection.life.pipeline;
+        pipeline.has_room().await;
+        let look = Operation::Look {
+            session: connection.session,
+            request: Request::MultiRead {
+                operations: self.operations.clone(),
+                breaks_off: false,
+            },
+            most: reserved.bytes,
+        };
+        // The life has the pipeline, and must not be held by what waits there.
+        let life = Rc::downgrade(&connection.life);
+        let (of, gateway) = (connection.connection.clone(), connection.gateway.clone());
+        let (several, (sender, receiver)) = (self.clone(), oneshot());
+        let complete = move |_: &Replica, _: Outcome, _: Vec<StepStat>| {
+            let Some(life) = life.upgrade() else { return };
+            if sender.is_closed() {
+                return; // its connection has ended
+            }
+            let talk = Talk {
+                connection: of,
+                life,
+                gateway,
+            };
+            let _ = sender.send(several.answer_now(&talk)); // it waits
+        };
+        pipeline.submit(look, Box::new(complete));
+        // Nothing of it if the gateway ends.
+        receiver.await.map_err(|_| Code::CONNECTION_LOSS)
+    }
+}
+
+/// What is left of `left` bytes when the list is in memory; `None` if it needs more.
+async fn load_list(connection: &Talk, list: &Request, left: usize) -> Result<Option<usize>, Code> {
+    let replica = &connection.life.replica;
+    if replica.cost(list) > left {
+        return Ok(None);
+    }
+    let longest = LIST_BYTES_MAX.get();
+    match readable_list(connection, path_of(list), left.min(longest)).await {
+        Err(Code::CONNECTION_LOSS) if left < longest => Ok(None),
+        Err(Code::CONNECTION_LOSS) => Err(too_long()),
+        _ => Ok(left.checked_sub(replica.cost(list))),
+    }
+}
+
+fn path_of(read: &Request) -> &str {
+    match read {
+        Request::GetData { path, .. } | Request::GetChildren { path, .. } => paths::named(path),
+        _ => "",
+    }
 }
 
 fn is_counted(operation: &Request) -> bool {
@@ -87,54 +258,6 @@ fn is_counted(operation: &Request) -> bool {
 
 fn is_list(operation: &Request) -> bool {
     matches!(operation, Request::GetChildren { .. })
-}
-
-/// The results of what the replica knows at this moment; `None` if it does not know enough.
-fn now(connection: &Talk, operations: &[Request], counted: &[MultiResult]) -> Option<Results> {
-    let (mut results, mut bytes) = (Vec::new(), 0);
-    let mut counted = counted.iter();
-    for operation in operations {
-        let result = match is_counted(operation) {
-            true => counted.next()?.clone(),
-            false => {
-                let reading = pin!(read_one(connection, operation));
-                match reading.poll(&mut Context::from_waker(Waker::noop())) {
-                    Poll::Ready(result) => result,
-                    Poll::Pending => return None,
-                }
-            }
-        };
-        bytes += bytes_of(&result);
-        if bytes > ANSWER_BYTES_MAX.get() {
-            return Some(Err(too_long()));
-        }
-        results.push(result);
-    }
-    Some(Ok(results))
-}
-
-/// Loads what the replica does not know.
-async fn load(connection: &Talk, operations: &[Request]) -> Result<(), Code> {
-    let mut bytes = 0;
-    for some in operations.chunks(LOADS_AT_ONCE) {
-        let some = some.iter().filter(|operation| !is_counted(operation));
-        // A list may be as large as an answer, and several of one request may be the same: one after the other.
-        let (lists, others): (Vec<_>, Vec<_>) = some.partition(|operation| is_list(operation));
-        for operation in lists {
-            bytes += bytes_of(&read_one(connection, operation).await);
-            if bytes > ANSWER_BYTES_MAX.get() {
-                return Err(too_long());
-            }
-        }
-        let reading = others
-            .into_iter()
-            .map(|operation| read_one(connection, operation));
-        bytes += join_all(reading).await.iter().map(bytes_of).sum::<usize>();
-        if bytes > ANSWER_BYTES_MAX.get() {
-            return Err(too_long());
-        }
-    }
-    Ok(())
 }
 
 /// No client would read the answer.
@@ -153,56 +276,20 @@ fn bytes_of(result: &MultiResult) -> usize {
     size_of::<MultiResult>() + more
 }
 
-/// Lets the reads take their turn among the writes of all clients.
-async fn in_the_pipeline(
-    connection: &Talk,
-    operations: Vec<Request>,
-    counted: Vec<MultiResult>,
-) -> Results {
-    probe!("keeper_multi_read_in_the_pipeline");
-    let pipeline = &connection.life.pipeline;
-    pipeline.has_room().await;
-    let look = Operation::Look {
-        session: connection.session,
-        request: Request::MultiRead {
-            operations: operations.clone(),
-            breaks_off: false,
-        },
-    };
-    // The life has the pipeline, and must not be held by what waits there.
-    let life = Rc::downgrade(&connection.life);
-    let (of, gateway) = (connection.connection.clone(), connection.gateway.clone());
-    let (sender, receiver) = oneshot();
-    let complete = move |_: &Replica, _: Outcome, _: Vec<StepStat>| {
-        let Some(life) = life.upgrade() else { return };
-        let talk = Talk {
-            connection: of,
-            life,
-            gateway,
-        };
-        let _ = sender.send(now(&talk, &operations, &counted)); // it may wait no longer
-    };
-    pipeline.submit(look, Box::new(complete));
-    // Nothing of it if the gateway ends, or a list is too long for any answer.
-    receiver
-        .await
-        .ok()
-        .flatten()
-        .unwrap_or(Err(Code::CONNECTION_LOSS))
-}
-
 async fn read_one(connection: &Talk, operation: &Request) -> MultiResult {
     let result = match operation {
         Request::GetData { path, .. } => readable_with_data(connection, path)
             .await
             .map(|node| MultiResult::Data(super::data_of(&node).cloned(), node.stat())),
-        Request::GetChildren { path, .. } => readable_list(connection, path).await.map(|_| {
-            let replica = &connection.life.replica;
-            let names = replica.with_children(paths::named(path), |names| {
-                names.iter().map(|name| Text::from(&**name)).collect()
-            });
-            MultiResult::Children(names.unwrap_or_default())
-        }),
+        Request::GetChildren { path, .. } => readable_list(connection, path, LIST_BYTES_MAX.get())
+            .await
+            .map(|_| {
+                let replica = &connection.life.replica;
+                let names = replica.with_children(paths::named(path), |names| {
+                    names.iter().map(|name| Text::from(&**name)).collect()
+                });
+                MultiResult::Children(names.unwrap_or_default())
+            }),
         _ => Err(Code::UNIMPLEMENTED),
     };
     result.unwrap_or_else(MultiResult::Error)

@@ -34,7 +34,12 @@ pub enum Operation {
     Request(Caller, Request),
     /// A client's read behind writes of its own. It changes nothing; its answer is made of the state right after the
     /// operations before it.
-    Look { session: i64, request: Request },
+    Look {
+        session: i64,
+        request: Request,
+        /// Memory that may be filled for it. Of what takes more not all is loaded.
+        most: usize,
+    },
     OpenSession {
         session: i64,
         timeout_ms: u32,

@@ -188,6 +188,7 @@ fn what_waits_counts_as_much_memory_as_the_client_sent() {
     let look = Operation::Look {
         session: SESSION,
         request: exists,
+        most: usize::MAX,
     };
     assert!(look.held_bytes() > 10_000);
     let multi = Request::Multi {

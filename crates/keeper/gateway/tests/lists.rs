@@ -1,0 +1,174 @@
+//! Lists of children: what they cost a gateway's memory and the database, and how long they may be.
+
+use super::gateways::{Gateway, create_with, done, list, names, set_to, several};
+use plinth_client::testing::MemoryCluster;
+use plinth_keeper::client::Client;
+use plinth_keeper::wire::{Answer, MultiResult, Request, create_flags};
+use plinth_runtime::knobs::{Knobs, set_knobs};
+use plinth_runtime::real::block_on;
+use plinth_runtime::{Duration, Either, join_all, now, race};
+
+/// Longest data that lies in a node's row.
+const IN_ROW: usize = 1024;
+
+fn set_knob(name: &str, value: usize) -> Knobs {
+    let mut knobs = Knobs::default();
+    knobs.set(name, &value.to_string()).expect("a knob");
+    knobs
+}
+
+/// A tree whose nodes `/0`, `/1` … have so many children each.
+async fn planted(nodes: usize, children: usize) -> MemoryCluster {
+    let cluster = MemoryCluster::new();
+    let gateway = Gateway::start(&cluster).await;
+    let client = gateway.client().await;
+    let create = |path: String, len| create_with(&path, vec![7; len], create_flags::PERSISTENT);
+    for node in 0..nodes {
+        let children = (0..children).map(|child| create(format!("/{node}/{child}"), IN_ROW));
+        let all = [create(format!("/{node}"), 0)].into_iter().chain(children);
+        let all: Vec<Request> = all.collect();
+        for operations in all.chunks(200).map(<[Request]>::to_vec) {
+            done(&client, Request::Multi { operations }).await;
+        }
+    }
+    cluster
+}
+
+fn cache_bytes(gateway: &Gateway) -> usize {
+    let samples = gateway.keeper.samples();
+    let mut found = samples
+        .iter()
+        .filter(|one| one.family.name == "plinth_cached_bytes");
+    found.next().expect("a metric").value as usize
+}
+
+/// The most memory of the cache while the future runs, and what comes of it.
+async fn most_cached<T>(gateway: &Gateway, future: impl Future<Output = T>) -> (usize, T) {
+    let mut most = 0;
+    let watching = async {
+        loop {
+            most = most.max(cache_bytes(gateway));
+            plinth_runtime::yield_now().await;
+        }
+    };
+    let Either::Left(found) = race(future, watching).await;
+    (most, found)
+}
+
+#[test]
+fn lists_of_many_large_nodes_in_one_request_keep_the_cache_within_its_limit() {
+    const LIMIT: usize = 300_000;
+    let mut knobs = set_knob("keeper_cache_bytes_max", LIMIT);
+    let limit = LIMIT.to_string();
+    knobs
+        .set("keeper_answer_bytes_max", &limit)
+        .expect("a knob");
+    set_knobs(knobs);
+    block_on(async {
+        let cluster = planted(40, 60).await;
+        cluster.set_delay_turns(3);
+        let gateway = Gateway::start(&cluster).await;
+        let clients = [gateway.client().await, gateway.client().await];
+        let read = async |client: &Client| {
+            let lists = (0..40).map(|node| list(&format!("/{node}")));
+            done(client, several(lists.collect())).await
+        };
+        let reading = join_all(clients.iter().map(read));
+        let (most, found) = most_cached(&gateway, reading).await;
+        for found in found {
+            let Answer::MultiRead(found) = found else {
+                panic!("{found:?}");
+            };
+            let is_whole = |result: &MultiResult| match result {
+                MultiResult::Children(names) => names.len() == 60,
+                _ => false,
+            };
+            assert!(found.len() == 40 && found.iter().all(is_whole));
+        }
+        assert!(most > LIMIT / 2, "it is used: {most}");
+        assert!(most <= LIMIT + 100_000, "{most} of {LIMIT} bytes");
+    });
+}
+
+#[test]
+fn lists_of_one_request_are_read_one_after_the_other() {
+    const DELAY: Duration = Duration::from_millis(50);
+    block_on(async {
+        let cluster = planted(10, 2).await;
+        let gateway = Gateway::start(&cluster).await;
+        let client = gateway.client().await;
+        cluster.set_delay(DELAY);
+        let began = now();
+        let lists = (0..10).map(|node| list(&format!("/{node}")));
+        done(&client, several(lists.collect())).await;
+        // Each may be as large as an answer: no two of them are on their way at the same time.
+        assert!(began.elapsed() >= 10 * DELAY, "{:?}", began.elapsed());
+    });
+}
+
+#[test]
+fn a_list_is_as_long_as_its_names_allow_however_much_data_the_children_have() {
+    set_knobs(set_knob("keeper_list_bytes_max", 100_000));
+    block_on(async {
+        let cluster = planted(1, 1200).await;
+        let gateway = Gateway::start(&cluster).await;
+        let client = gateway.client().await;
+        assert_eq!(names(&client, "/0").await.len(), 1200);
+    });
+}
+
+#[test]
+fn a_list_that_many_ask_for_at_the_same_time_is_read_once() {
+    block_on(async {
+        let cluster = planted(2, 1200).await;
+        let gateway = Gateway::start(&cluster).await;
+        let mut clients = Vec::new();
+        for _ in 0..10 {
+            clients.push(gateway.client().await);
+        }
+        cluster.set_delay(Duration::from_millis(300));
+        let reads_of_all = async |clients: &[Client], path: &str| {
+            let before = cluster.reads();
+            let reading = join_all(clients.iter().map(|client| names(client, path)));
+            for found in reading.await {
+                assert_eq!(found.len(), 1200);
+            }
+            cluster.reads() - before
+        };
+        let one = reads_of_all(&clients[..1], "/0").await;
+        let all = reads_of_all(&clients, "/1").await;
+        assert!(all < 4 * one, "{all} reads for all, {one} for one");
+    });
+}
+
+#[test]
+fn lists_behind_a_write_do_not_share_more_of_a_batch_than_the_cache_has_room_for() {
+    const LIMIT: usize = 30_000;
+    let mut knobs = set_knob("keeper_cache_bytes_max", LIMIT);
+    let limit = LIMIT.to_string();
+    knobs
+        .set("keeper_answer_bytes_max", &limit)
+        .expect("a knob");
+    set_knobs(knobs);
+    block_on(async {
+        let cluster = planted(60, 60).await;
+        cluster.set_delay_turns(3);
+        let gateway = Gateway::start(&cluster).await;
+        let client = gateway.client().await;
+        let read = async {
+            let written = client.submit(set_to("/0", ""));
+            let lists = (0..60).map(|node| client.submit(list(&format!("/{node}"))));
+            let lists: Vec<_> = lists.collect();
+            written.await.expect("set");
+            join_all(lists).await
+        };
+        let (most, found) = most_cached(&gateway, read).await;
+        for found in found {
+            let (_, Answer::Children(names)) = found.expect("a list") else {
+                panic!("no list");
+            };
+            assert_eq!(names.len(), 60);
+        }
+        assert!(most <= 2 * LIMIT, "{most} of {LIMIT} bytes");
+    });
+}
