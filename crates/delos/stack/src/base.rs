@@ -90,6 +90,8 @@ pub struct Base<L, A: Applicator> {
     wake_player: Notify,
     wake_checker: Notify,
     wake_flusher: Notify,
+    /// A proposal was told that rows of the log are gone.
+    is_cleared: Cell<bool>,
     has_stopped: Cell<bool>,
 }
 
@@ -112,6 +114,7 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
             wake_player: Notify::new(),
             wake_checker: Notify::new(),
             wake_flusher: Notify::new(),
+            is_cleared: Cell::new(false),
             has_stopped: Cell::new(false),
         })
     }
@@ -166,6 +169,9 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
     async fn play(&self) -> Stopped {
         let mut pace = Pace::new();
         loop {
+            if self.is_cleared.get() {
+                return cleared();
+            }
             self.finish_syncs();
             let next = self.store.applied() + 1;
             if next > self.target.get() {
@@ -189,6 +195,7 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
                          or from a backup"
                     ));
                 }
+                Err(LogError::Cleared) => return cleared(),
                 Err(error) => {
                     probe!("delos_read_fails");
                     trace_warn!("DelosReadFailed", "error" => error, "position" => next);
@@ -263,6 +270,7 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
             let tail = loop {
                 match self.log.check_tail().await {
                     Ok(tail) => break tail,
+                    Err(LogError::Cleared) => return cleared(),
                     Err(error) => {
                         trace_warn!("DelosTailUnknown", "error" => error);
                         sleep(RETRY_PAUSE).await;
@@ -301,10 +309,15 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
             );
             match self.log.prefix_trim(before).await {
                 Ok(()) => self.trimmed.set(before),
+                Err(LogError::Cleared) => return cleared(),
                 Err(error) => trace_warn!("DelosTrimFailed", "error" => error),
             }
         }
     }
+}
+
+fn cleared() -> Stopped {
+    Stopped(LogError::Cleared.to_string())
 }
 
 fn parse(entry: &Entry) -> Option<(u64, u64)> {
@@ -334,7 +347,12 @@ impl<L: SharedLog + 'static, A: Applicator> Engine for Base<L, A> {
         let (sender, receiver) = oneshot();
         self.proposals.borrow_mut().insert(number, sender);
         let _forgotten = Forgotten(&self.proposals, number);
-        let pos = self.log.append(bytes).await.map_err(Lost::Log)?;
+        let appended = self.log.append(bytes).await;
+        if appended == Err(LogError::Cleared) {
+            self.is_cleared.set(true);
+            self.wake_player.notify_one();
+        }
+        let pos = appended.map_err(Lost::Log)?;
         self.play_to(pos);
         receiver.await.map_err(|_| Lost::Stopped)
     }

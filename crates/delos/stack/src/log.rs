@@ -22,6 +22,9 @@ texts! {
         TooLong(bytes: usize) = "an entry of {bytes} bytes is too long";
         /// The map has so many parts, and may have no more until some are trimmed. The log goes on as it is.
         ManyParts(parts: usize) = "the log has {parts} parts: trim it first";
+        /// Nobody can say any more what is sealed and what was trimmed. Nothing is appended or read.
+        Cleared = "somebody has removed rows of the log from its database: restore the database, or begin anew under \
+            another name";
         /// The log cannot be used any more.
         Failed(error: Error) = "the log failed: {error}";
     }

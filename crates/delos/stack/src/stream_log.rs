@@ -2,12 +2,18 @@
 //!
 //! ```text
 //!   stream   … entry 41 | entry 42 part 1, part 2 | entry 43 …     at versionstamps, in the order of the commits
-//!   rows     delos/<name>/floor    position of the first entry that is kept, and where it is in the stream
+//!   rows     delos/<name>/record   a number of its own, as long as nobody has removed rows of the log
+//!            delos/<name>/floor    position of the first entry that is kept, and where it is in the stream
 //!            delos/<name>/sealed   there if the log takes no more
 //! ```
 //! Appends of different replicas never conflict: an entry has no number of its own. Each replica counts the entries
 //! of the stream, which are the same for all. A trim writes the count down, in the transaction that removes entries.
 //! Each append has a read conflict with the row `sealed`: no append commits behind a seal.
+//!
+//! The rows lie where any client of the database may clear them, and the entries do not. A log whose seal is gone would
+//! be open again. So whatever is read, sealed or trimmed is so at a version at which the record is there, each append
+//! has a read conflict with it, and no log is made or opened where it is missing beside other parts of one. A log that
+//! finds it gone does nothing any more ([`LogError::Cleared`]).
 //!
 //! A part is `appender u64 | number u64 | is last u8 | bytes`. An appender finds its own entries in the stream while
 //! it counts. So it also learns what became of a commit whose outcome nobody told.
@@ -70,8 +76,10 @@ struct Appends {
 struct Inner {
     database: Database,
     stream: Stream,
-    sealed_row: Bytes,
-    floor_row: Bytes,
+    rows: Rows,
+    /// What the record's row says.
+    record: Bytes,
+    is_cleared: Cell<bool>,
     /// Names this life of the replica.
     appender: u64,
     appends: RefCell<Appends>,
@@ -89,53 +97,89 @@ pub struct StreamLog {
     _appenders: Vec<Task<()>>,
 }
 
-fn row(name: &str, what: &str) -> Bytes {
-    format!("delos/{name}/{what}").into()
+/// Keys of the rows.
+struct Rows {
+    record: Bytes,
+    sealed: Bytes,
+    floor: Bytes,
+}
+
+impl Rows {
+    fn new(name: &str) -> Rows {
+        let row = |what| format!("delos/{name}/{what}").into();
+        Rows {
+            record: row("record"),
+            sealed: row("sealed"),
+            floor: row("floor"),
+        }
+    }
+}
+
+/// What there is of a log that is to be opened.
+enum Found {
+    /// It was made just now.
+    Made,
+    Whole(Stream, Bytes),
+    /// Some of it.
+    Part,
+}
+
+/// Looks for the log in the transaction, and makes it where nothing is.
+async fn find(transaction: &Transaction, stream: &str, rows: &Rows) -> Result<Found, Error> {
+    let found = transaction.open_stream(stream).await;
+    let record = transaction.get(&rows.record, false).await?;
+    match (found, record) {
+        (Ok(stream), Some(record)) => Ok(Found::Whole(stream, record)),
+        (Err(Error::stream_not_found), None) => {
+            for row in [&rows.sealed, &rows.floor] {
+                if transaction.get(row, false).await?.is_some() {
+                    return Ok(Found::Part);
+                }
+            }
+            let options = StreamOptions::append().keep_all();
+            transaction.create_stream(stream, &options).await?;
+            transaction.set(&rows.record, random::u64().to_le_bytes());
+            Ok(Found::Made)
+        }
+        (Ok(_) | Err(Error::stream_not_found), _) => Ok(Found::Part),
+        (Err(error), _) => Err(error),
+    }
 }
 
 impl StreamLog {
     /// Opens the log of this name, or makes it. The name may have no NUL, and at most 200 bytes.
     ///
     /// # Errors
-    /// [`Error::invalid_stream`] for a bad name; the database cannot be read or written.
-    pub fn open<'a>(database: &'a Database, name: &'a str) -> Boxed<'a, Result<StreamLog, Error>> {
+    /// [`LogError::Cleared`] if only some of it is left; [`Error::invalid_stream`] for a bad name; the database cannot
+    /// be read or written.
+    pub fn open<'a>(
+        database: &'a Database,
+        name: &'a str,
+    ) -> Boxed<'a, Result<StreamLog, LogError>> {
         Box::pin(async move {
-            let of_stream = format!("delos/{name}");
-            let made = database.run(async |transaction| {
-                let options = StreamOptions::append().keep_all();
-                match transaction.open_stream(&of_stream).await {
-                    Err(Error::stream_not_found) => {
-                        transaction.create_stream(&of_stream, &options).await?;
-                        Ok(None)
-                    }
-                    found => found.map(Some),
-                }
-            });
-            let stream = match made.await? {
-                Some(stream) => stream,
-                None => {
-                    let opened = database.run(async |tr| tr.open_stream(&of_stream).await);
-                    opened.await?
+            let (of_stream, rows) = (format!("delos/{name}"), Rows::new(name));
+            let (stream, record) = loop {
+                let finding = database.run(async |tr| find(&tr, &of_stream, &rows).await);
+                match finding.await.map_err(LogError::Failed)? {
+                    Found::Made => {}
+                    Found::Whole(stream, record) => break (stream, record),
+                    Found::Part => return Err(LogError::Cleared),
                 }
             };
-            let floor_row = row(name, "floor");
-            let floor = database.run(async |transaction| transaction.get(&floor_row, true).await);
-            let mut counted = Counted::new();
-            if let Some(floor) = floor.await? {
-                counted.take_floor(count::parse_floor(&floor)?);
-            }
             let inner = Rc::new(Inner {
                 database: database.clone(),
                 stream,
-                sealed_row: row(name, "sealed"),
-                floor_row,
+                rows,
+                record,
+                is_cleared: Cell::new(false),
                 appender: random::u64(),
                 appends: RefCell::default(),
                 wake: Rc::new(Notify::new()),
-                counted: RefCell::new(counted),
+                counted: RefCell::new(Counted::new()),
                 counting: Permits::new(1),
                 open_at: Cell::new(None),
             });
+            inner.begin_at_the_floor().await?;
             let appender = |_| spawn("stream log", inner.clone().append_for_ever());
             Ok(StreamLog {
                 _appenders: (0..APPENDERS).map(appender).collect(),
@@ -152,6 +196,46 @@ enum Sent {
 }
 
 impl Inner {
+    async fn begin_at_the_floor(&self) -> LogResult<()> {
+        let reading = self.database.run(async |transaction| {
+            self.check_record(&transaction).await?;
+            transaction.get(&self.rows.floor, true).await
+        });
+        let floor = reading.await.map_err(|error| self.failed(error))?;
+        if let Some(floor) = floor {
+            let floor = count::parse_floor(&floor).map_err(LogError::Failed)?;
+            self.counted.borrow_mut().take_floor(floor);
+        }
+        Ok(())
+    }
+
+    /// Fails if rows of the log are gone at the transaction's version.
+    async fn check_record(&self, transaction: &Transaction) -> Result<(), Error> {
+        let found = transaction.get(&self.rows.record, true).await?;
+        if found.as_ref() == Some(&self.record) {
+            return Ok(());
+        }
+        if !self.is_cleared.replace(true) {
+            let stream = String::from_utf8_lossy(self.stream.name()).into_owned();
+            trace_warn!("DelosLogCleared", "stream" => stream);
+        }
+        Err(Error::stream_not_found)
+    }
+
+    fn check_that_it_is_whole(&self) -> LogResult<()> {
+        match self.is_cleared.get() {
+            true => Err(LogError::Cleared),
+            false => Ok(()),
+        }
+    }
+
+    fn failed(&self, error: Error) -> LogError {
+        match self.is_cleared.get() {
+            true => LogError::Cleared,
+            false => LogError::Failed(error),
+        }
+    }
+
     async fn append_for_ever(self: Rc<Self>) {
         loop {
             let batch = self.take_batch();
@@ -198,7 +282,7 @@ impl Inner {
                     self.open_at.set(None);
                     // It is not under way any more, so it is found now or never.
                     self.count_through(None).await;
-                    if self.counted.borrow().gaps > gaps {
+                    if self.counted.borrow().gaps > gaps || self.is_cleared.get() {
                         // It may have been among what was removed.
                         return self.fail(batch, LogError::Unknown);
                     }
@@ -206,7 +290,7 @@ impl Inner {
                     batch.retain(|queued| appends.waiting.contains_key(&queued.number));
                 }
                 Err(error @ (Error::stream_not_found | Error::invalid_stream)) => {
-                    return self.fail(batch, LogError::Failed(error));
+                    return self.fail(batch, self.failed(error));
                 }
                 Err(error) => {
                     self.open_at.set(None);
@@ -234,13 +318,15 @@ impl Inner {
         match known.filter(|(_, heard)| heard.elapsed() < VERSION_KEPT) {
             Some((version, _)) => transaction.set_read_version(version),
             None => {
+                self.check_record(&transaction).await?;
                 self.check_that_it_is_there(&transaction).await?;
-                if transaction.get(&self.sealed_row, true).await?.is_some() {
+                if transaction.get(&self.rows.sealed, true).await?.is_some() {
                     return Ok(Sent::Sealed);
                 }
             }
         }
-        transaction.add_read_conflict_key(&self.sealed_row);
+        transaction.add_read_conflict_key(&self.rows.record);
+        transaction.add_read_conflict_key(&self.rows.sealed);
         for queued in batch {
             self.put(&transaction, queued)?;
         }
@@ -272,13 +358,23 @@ impl Inner {
         }
     }
 
-    /// One transaction, tried again while that may help.
+    /// One transaction on a log that is whole, tried again while that may help.
     async fn write(
         &self,
-        body: impl AsyncFnMut(Transaction) -> Result<(), Error>,
+        mut body: impl AsyncFnMut(&Transaction) -> Result<(), Error>,
     ) -> LogResult<()> {
-        let written = self.database.run(body).await;
-        written.map_err(LogError::Failed)
+        let written = self.database.run(async |transaction| {
+            self.check_record(&transaction).await?;
+            transaction.add_read_conflict_key(&self.rows.record);
+            body(&transaction).await
+        });
+        written.await.map_err(|error| self.failed(error))
+    }
+
+    async fn count(&self) -> LogResult<()> {
+        self.check_that_it_is_whole()?;
+        let counted = self.count_once(None).await;
+        counted.map_err(|error| self.failed(error))
     }
 }
 
@@ -289,6 +385,7 @@ impl SharedLog for StreamLog {
         if entry.len() > STREAM_ENTRY_BYTES_MAX {
             return Err(LogError::TooLong(entry.len()));
         }
+        self.inner.check_that_it_is_whole()?;
         let receiver = {
             let mut appends = self.inner.appends.borrow_mut();
             let number = appends.next_number;
@@ -303,17 +400,15 @@ impl SharedLog for StreamLog {
     }
 
     async fn check_tail(&self) -> LogResult<Tail> {
-        self.inner
-            .count_once(None)
-            .await
-            .map_err(LogError::Failed)?;
+        self.inner.count().await?;
         Ok(self.inner.counted.borrow().tail())
     }
 
     async fn read_next(&self, from: LogPos, bytes_max: usize) -> LogResult<Vec<(LogPos, Bytes)>> {
         let inner = &self.inner;
+        inner.check_that_it_is_whole()?;
         if from >= inner.counted.borrow().next {
-            inner.count_once(None).await.map_err(LogError::Failed)?;
+            inner.count().await?;
         }
         if let Some(entries) = inner.counted.borrow().recent(from, bytes_max)? {
             return Ok(entries);
@@ -323,19 +418,20 @@ impl SharedLog for StreamLog {
 
     async fn prefix_trim(&self, before: LogPos) -> LogResult<()> {
         let inner = &self.inner;
+        inner.check_that_it_is_whole()?;
         let Some((pos, at)) = inner.counted.borrow().mark_before(before) else {
             return Ok(());
         };
         let trimmed = inner.write(async |transaction| {
-            let floor = transaction.get(&inner.floor_row, false).await?;
+            let floor = transaction.get(&inner.rows.floor, false).await?;
             let floor = floor.as_deref().map(count::parse_floor).transpose()?;
             if floor.is_some_and(|(theirs, _)| theirs >= pos) {
                 return Ok(()); // another replica was faster
             }
             let mut row = [0; FLOOR_LEN];
             count::put_floor(&mut row, pos, at);
-            transaction.set(&inner.floor_row, row);
-            inner.stream.trim(&transaction, at).await
+            transaction.set(&inner.rows.floor, row);
+            inner.stream.trim(transaction, at).await
         });
         trimmed.await?;
         inner.counted.borrow_mut().forget_before(pos);
@@ -345,8 +441,8 @@ impl SharedLog for StreamLog {
     async fn seal(&self) -> LogResult<Tail> {
         let inner = &self.inner;
         let sealed = inner.write(async |transaction| {
-            if transaction.get(&inner.sealed_row, false).await?.is_none() {
-                transaction.set(&inner.sealed_row, "");
+            if transaction.get(&inner.rows.sealed, false).await?.is_none() {
+                transaction.set(&inner.rows.sealed, "");
             }
             Ok(())
         });

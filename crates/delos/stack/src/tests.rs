@@ -14,7 +14,7 @@ mod time;
 use crate::base::{Base, Stopped};
 use crate::entry::Entry;
 use crate::file_log::FileLog;
-use crate::log::{LogError, LogPos, SharedLog};
+use crate::log::{LogError, LogPos, SharedLog, Tail};
 use crate::stack::{
     Answer, Application, Applicator, Applied, Engine, Failure, Lost, Proposed, Top, Upper,
 };
@@ -22,13 +22,34 @@ use crate::store::{LocalStore, RoTx, RwTx};
 use bytes::Bytes;
 use plinth_core::{EngineKind, Error, Uid};
 use plinth_runtime::sim::{KillKind, Locality, MachineId, SimConfig, Simulation};
-use plinth_runtime::{Duration, Task, disk, join_all, random, sleep, spawn};
+use plinth_runtime::{Duration, Task, disk, join_all, random, sleep, spawn, timeout};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
 
 const LOG: Uid = Uid(7);
+
+/// A log in a database, rows of which somebody removes.
+struct Cleared;
+
+impl SharedLog for Cleared {
+    async fn append(&self, _: Bytes) -> Result<LogPos, LogError> {
+        Err(LogError::Cleared)
+    }
+    async fn check_tail(&self) -> Result<Tail, LogError> {
+        Err(LogError::Cleared)
+    }
+    async fn read_next(&self, _: LogPos, _: usize) -> Result<Vec<(LogPos, Bytes)>, LogError> {
+        Err(LogError::Cleared)
+    }
+    async fn prefix_trim(&self, _: LogPos) -> Result<(), LogError> {
+        Ok(()) // there is nothing to trim
+    }
+    async fn seal(&self) -> Result<Tail, LogError> {
+        Err(LogError::Cleared)
+    }
+}
 
 /// Notes numbers, each once. Refuses those that end with 7, after it has written them. Cannot go on at [`POISON`].
 struct Notes;
@@ -218,6 +239,40 @@ fn a_refusal_takes_back_the_application_alone() {
         one.top.toggle().await;
         assert_eq!(one.top.propose(note(2)).await, Ok(Answer::Done(7)));
     });
+}
+
+#[test]
+fn a_replica_whose_log_was_cleared_stops_with_a_line_that_says_what_to_do() {
+    for is_write in [true, false] {
+        on_a_machine(async move {
+            let engine = plinth_engine::open(EngineKind::Memory, Path::new("/data/one"), true, 0);
+            let store = LocalStore::open(engine.await.expect("an engine")).expect("a store");
+            let base = Base::new(Rc::new(Cleared), store, Top(Notes));
+            let (running, asking) = (base.clone(), base.clone());
+            let asking = async move {
+                match is_write {
+                    true => asking
+                        .propose(note(1))
+                        .await
+                        .map(|_| ())
+                        .expect_err("no log"),
+                    false => asking.sync().await.map(|_| ()).expect_err("no log"),
+                }
+            };
+            let asking = spawn("client", asking);
+            let stopped = timeout(Duration::from_secs(1), running.run()).await;
+            let why = stopped.expect("it stops").to_string();
+            assert!(
+                why.contains("has removed rows of the log") && why.contains("begin anew"),
+                "{why}"
+            );
+            let told = match is_write {
+                true => Lost::Log(LogError::Cleared),
+                false => Lost::Stopped,
+            };
+            assert_eq!(asking.await, told);
+        });
+    }
 }
 
 #[test]

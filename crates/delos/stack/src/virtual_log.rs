@@ -54,7 +54,7 @@ pub trait Loglets {
     ///
     /// # Errors
     /// It cannot be reached.
-    async fn open(&self, description: &Bytes) -> Result<Self::Log, Error>;
+    async fn open(&self, description: &Bytes) -> Result<Self::Log, LogError>;
 }
 
 /// A part of the log.
@@ -234,8 +234,7 @@ impl<R: Register, L: Loglets> VirtualLog<R, L> {
         if let Some(open) = self.open.borrow().get(&part.description) {
             return Ok(open.clone());
         }
-        let opened = self.loglets.open(&part.description).await;
-        let opened = Rc::new(opened.map_err(LogError::Failed)?);
+        let opened = Rc::new(self.loglets.open(&part.description).await?);
         let mut open = self.open.borrow_mut();
         open.insert(part.description.clone(), opened.clone());
         Ok(opened)
@@ -489,7 +488,7 @@ mod tests {
     impl Loglets for Files {
         type Log = Rc<FileLog>;
 
-        async fn open(&self, description: &Bytes) -> Result<Rc<FileLog>, Error> {
+        async fn open(&self, description: &Bytes) -> Result<Rc<FileLog>, LogError> {
             let _opening = self.1.take().await;
             if let Some(open) = self.0.borrow().get(description) {
                 return Ok(open.clone());
@@ -497,7 +496,8 @@ mod tests {
             let name = String::from_utf8_lossy(description).into_owned();
             let path = Path::new("/data").join(&name);
             let number = name.bytes().fold(7, |n, b| n * 31 + u128::from(b));
-            let opened = Rc::new(FileLog::open(&path, Uid(number)).await?);
+            let opened = FileLog::open(&path, Uid(number)).await;
+            let opened = Rc::new(opened.map_err(LogError::Failed)?);
             let mut all = self.0.borrow_mut();
             assert!(!all.contains_key(description), "it is opened twice");
             all.insert(description.clone(), opened.clone());

@@ -322,9 +322,9 @@ pub struct QuorumLoglets {
 impl Loglets for QuorumLoglets {
     type Log = QuorumLog;
 
-    async fn open(&self, description: &Bytes) -> Result<QuorumLog, Error> {
+    async fn open(&self, description: &Bytes) -> Result<QuorumLog, LogError> {
         let config = Config::from_description(description);
-        let config = config.ok_or(Error::client_invalid_operation)?;
-        QuorumLog::new(&self.transport, config)
+        let config = config.ok_or(LogError::Failed(Error::client_invalid_operation))?;
+        QuorumLog::new(&self.transport, config).map_err(LogError::Failed)
     }
 }

@@ -213,10 +213,13 @@ impl Counted {
 }
 
 impl Inner {
-    /// Counts what was committed through `version`, or before the call; tries until it can.
+    /// Counts what was committed through `version`, or before the call; tries until it can, or rows of the log are gone.
     pub async fn count_through(&self, version: Option<Version>) {
         let mut version = version;
         while let Err(error) = self.count_once(version).await {
+            if self.is_cleared.get() {
+                return;
+            }
             if !matches!(error, Error::transaction_too_old | Error::future_version) {
                 trace_warn!("DelosCountFailed", "error" => error);
             }
@@ -241,11 +244,12 @@ impl Inner {
         if version <= self.counted.borrow().through {
             return Ok(());
         }
-        let floor = transaction.get(&self.floor_row, true).await?;
+        self.check_record(&transaction).await?;
+        let floor = transaction.get(&self.rows.floor, true).await?;
         if let Some(row) = floor {
             self.counted.borrow_mut().take_floor(parse_floor(&row)?);
         }
-        let sealed = transaction.get(&self.sealed_row, true).await?;
+        let sealed = transaction.get(&self.rows.sealed, true).await?;
         let mut pace = Pace::new();
         loop {
             let at = self.counted.borrow().at;
@@ -305,7 +309,7 @@ impl Inner {
                 Ok(entries) => return Ok(entries),
                 Err(Error::stream_too_old) => {
                     // Another replica has trimmed the log, perhaps not as far as `from`.
-                    self.count_once(None).await.map_err(LogError::Failed)?;
+                    self.count().await?;
                     let floor = self.counted.borrow().floor;
                     if from < floor {
                         return Err(LogError::Trimmed(floor));

@@ -207,3 +207,74 @@ fn an_entry_that_is_too_long_is_refused_and_a_dropped_stream_is_told() {
         assert!(matches!(away, plinth_runtime::Either::Left(Err(error)) if error == failed));
     });
 }
+
+/// What applications do that take the database for theirs alone.
+async fn clear_everything(cluster: &MemoryCluster) {
+    let database = cluster.database();
+    let clearing = database.run(async |transaction| {
+        transaction.clear_range("", b"\xff");
+        Ok(())
+    });
+    clearing.await.expect("cleared");
+}
+
+#[test]
+fn a_log_whose_rows_somebody_has_cleared_does_nothing_any_more_and_is_not_opened() {
+    for is_sealed in [false, true] {
+        simulated(1, async move {
+            let cluster = MemoryCluster::new();
+            let logs = [open(&cluster, "a").await, open(&cluster, "a").await];
+            for (number, log) in (0..).zip(&logs) {
+                log.append(entry(number)).await.expect("appended");
+            }
+            if is_sealed {
+                logs[0].seal().await.expect("sealed");
+            }
+            clear_everything(&cluster).await;
+            let gone = Err(LogError::Cleared);
+            assert_eq!(logs[1].append(entry(5)).await, gone);
+            assert_eq!(logs[0].check_tail().await.map(|_| 0), gone);
+            for log in &logs {
+                assert_eq!(log.read_next(1, 100).await.map(|_| 0), gone);
+                assert_eq!(log.prefix_trim(1).await.map(|()| 0), gone);
+                assert_eq!(log.seal().await.map(|_| 0), gone);
+            }
+            let again = StreamLog::open(&cluster.database(), "a").await;
+            assert_eq!(again.map(|_| 0), gone);
+            // Nothing was written where nothing was.
+            assert!(!cluster.rows().keys().any(|key| key.starts_with(b"delos/")));
+        });
+    }
+}
+
+#[test]
+fn no_append_that_begins_behind_a_clear_is_acknowledged() {
+    for seed in 0..20 {
+        simulated(seed, async move {
+            let cluster = MemoryCluster::new();
+            cluster.set_delay_turns((seed % 4) as u32);
+            let logs = [open(&cluster, "a").await, open(&cluster, "a").await];
+            let is_cleared = Rc::new(Cell::new(false));
+            let append = |log: Rc<StreamLog>| {
+                let is_cleared = is_cleared.clone();
+                spawn("appends", async move {
+                    for number in 0.. {
+                        let begins_behind = is_cleared.get();
+                        match log.append(entry(number)).await {
+                            Ok(_) => assert!(!begins_behind, "an append behind the clear"),
+                            Err(LogError::Unknown) => {}
+                            Err(error) => return error,
+                        }
+                        sleep(Duration::from_micros(random::below(200))).await;
+                    }
+                    unreachable!("it goes on for ever")
+                })
+            };
+            let appending = logs.map(append);
+            sleep(Duration::from_millis(random::below(20))).await;
+            clear_everything(&cluster).await;
+            is_cleared.set(true);
+            assert_eq!(join_all(appending).await, [LogError::Cleared; 2]);
+        });
+    }
+}

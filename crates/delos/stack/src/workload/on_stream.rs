@@ -47,8 +47,9 @@ struct Streams {
 impl Loglets for Streams {
     type Log = StreamLog;
 
-    async fn open(&self, description: &Bytes) -> Result<StreamLog, Error> {
-        let name = std::str::from_utf8(description).map_err(|_| Error::file_corrupt)?;
+    async fn open(&self, description: &Bytes) -> Result<StreamLog, LogError> {
+        let name = std::str::from_utf8(description);
+        let name = name.map_err(|_| LogError::Failed(Error::file_corrupt))?;
         StreamLog::open(&self.database, name).await
     }
 }
