@@ -3,7 +3,7 @@
 use crate::name::parse_tree;
 use indicatif::ProgressBar;
 use plinth_measure::grouped;
-use plinth_migrate::{Exported, Imported, LiveOptions, Servers};
+use plinth_migrate::{Exported, Extracted, Imported, LiveOptions, Servers};
 use plinth_runtime::knobs::set_knobs;
 use plinth_runtime::now;
 use plinth_runtime::real::interrupted;
@@ -11,10 +11,11 @@ use plinth_runtime::sync::{OneshotReceiver, oneshot};
 use plinth_terminal::connect::{self, ClusterArguments};
 use plinth_terminal::knobs::parse_knobs;
 use plinth_terminal::{Outcome, progress};
+use std::fmt::Display;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
-/// Most paths of nodes that could not be read that the report has.
+/// Most paths of nodes that could not be read that a report has.
 const UNREADABLE_SHOWN: usize = 1000;
 
 /// A ZooKeeper that runs.
@@ -109,6 +110,9 @@ pub struct ExportArguments {
     goal: Goal,
     #[command(flatten)]
     tree: TreeArguments,
+    /// Leave out nodes whose rows are damaged, with all below them
+    #[arg(long)]
+    skip_damaged: bool,
 }
 
 fn tell(bar: &ProgressBar) -> impl Fn(&str, u64) + '_ {
@@ -218,23 +222,30 @@ fn report_import(imported: &Imported, files: Option<Vec<String>>, json: bool, se
         );
     }
     if !unreadable.is_empty() {
-        eprintln!(
-            "{} nodes were left out, with all below them:",
-            unreadable.len()
+        let many = unreadable.len();
+        show_paths(
+            &format!("{many} nodes were left out, with all below them:"),
+            shown,
         );
-        shown.iter().for_each(|path| eprintln!("  {path}"));
     }
 }
 
 pub fn export(arguments: ExportArguments) -> Outcome {
-    let ExportArguments { goal, tree } = arguments;
+    let ExportArguments { goal, tree, .. } = arguments;
     let began = now_in_runtime();
     let bar = progress::bar(0, "exporting");
-    let (exported, ephemerals) = connect::block_on(async {
+    let (exported, extracted) = connect::block_on(async {
         let connection = tree.cluster.connect().await?;
         let tell = tell(&bar);
         let reading = plinth_migrate::extract(&connection.database, &tree.tree, &tree.path, &tell);
         let extracted = reading.await?;
+        if !arguments.skip_damaged
+            && let Err(line) = extracted.refuse_damaged()
+        {
+            bar.finish_and_clear();
+            show_paths("damaged:", &extracted.image.damaged);
+            return Err(line);
+        }
         let image = &extracted.image;
         let exported = match (goal.to, goal.to_files) {
             (Some(addresses), _) => {
@@ -247,21 +258,35 @@ pub fn export(arguments: ExportArguments) -> Outcome {
             (None, Some(directory)) => plinth_migrate::to_files(image, &directory)?,
             (None, None) => return Err("name a goal: --to or --to-files".into()),
         };
-        Ok((exported, extracted.ephemerals))
+        Ok((exported, extracted))
     })?;
     bar.finish_and_clear();
-    report_export(&exported, ephemerals, tree.json, began());
+    report_export(&exported, &extracted, tree.json, began());
     Ok(())
 }
 
-fn report_export(exported: &Exported, ephemerals: usize, json: bool, seconds: f64) {
+/// Says on standard error what a list of nodes is, and the first of them.
+fn show_paths(what: &str, paths: impl IntoIterator<Item = impl Display>) {
+    eprintln!("{what}");
+    let shown = paths.into_iter().take(UNREADABLE_SHOWN);
+    shown.for_each(|path| eprintln!("  {path}"));
+}
+
+fn report_export(exported: &Exported, extracted: &Extracted, json: bool, seconds: f64) {
+    let (ephemerals, damaged) = (extracted.ephemerals, &extracted.image.damaged);
     let file = exported
         .file
         .as_ref()
         .map(|file| file.display().to_string());
+    let shown = damaged
+        .iter()
+        .take(UNREADABLE_SHOWN)
+        .map(|path| path.as_str());
     if json {
+        let shown: Vec<&str> = shown.collect();
         let document = serde_json::json!({
             "nodes": exported.nodes, "bytes": exported.bytes, "ephemerals_left_out": ephemerals,
+            "damaged": damaged.len(), "damaged_paths": shown,
             "zxid": format!("{:#x}", exported.zxid), "file": file, "seconds": seconds,
         });
         return println!("{document}");
@@ -274,4 +299,11 @@ fn report_export(exported: &Exported, ephemerals: usize, json: bool, seconds: f6
         row("file", file);
     }
     row("seconds", format!("{seconds:.1}"));
+    if !damaged.is_empty() {
+        let many = damaged.len();
+        show_paths(
+            &format!("{many} damaged nodes were left out, with all below them:"),
+            damaged,
+        );
+    }
 }

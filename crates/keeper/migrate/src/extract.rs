@@ -3,6 +3,9 @@
 //! A version can be read for five seconds. What takes longer is read in pieces, each at the version of its time. The
 //! stream of changes then says which nodes have changed since, and these are read again, until one version is new
 //! enough for all that is left. So the result is exact, however large the tree is; it must fit into memory.
+//!
+//! A node whose rows cannot be decoded is noted as damaged, and is not among the nodes. Rows that are of no node are
+//! passed over, as gateways do.
 
 use crate::image::Image;
 use crate::{Outcome, Tell, of_database};
@@ -15,7 +18,7 @@ use plinth_core::{Error, Key, KeySelector, Result, Value, Version};
 use plinth_keeper::paths;
 use plinth_keeper::setup::{self, Opened};
 use plinth_keeper::tree::change::{Change, parse_entry};
-use plinth_keeper::tree::node::{Counts, Data, Node, pzxid_from_row};
+use plinth_keeper::tree::node::{Data, Node};
 use plinth_keeper::tree::rows::Rows;
 use plinth_keeper::wire::Text;
 use plinth_keeper::zxid::Zxids;
@@ -25,7 +28,7 @@ use std::collections::BTreeSet;
 /// Bytes of a read.
 const CHUNK_BYTES: i32 = 500_000;
 
-/// A tree at one version.
+/// A tree at one version. Its damaged nodes, and what is below them, are not in the image.
 pub struct Extracted {
     pub image: Image,
     /// Ephemeral nodes that were left out.
@@ -60,6 +63,7 @@ pub fn extract<'a>(
             image.nodes.extend(chunk);
             tell("reading the tree", image.nodes.len() as u64);
         }
+        image.damaged = std::mem::take(&mut reader.damaged);
         let read = reader.versions.unwrap_or((opened.version, opened.version));
         let version = match read {
             (oldest, newest) if oldest == newest => newest,
@@ -69,7 +73,7 @@ pub fn extract<'a>(
         };
         image.last_zxid = opened.zxids.last_of(version);
         let ephemerals = image.settle(only)?;
-        if !image.nodes.contains_key(only) {
+        if !image.nodes.contains_key(only) && image.damaged.is_empty() {
             return Err(format!("{only}: tree `{tree}' has no such node"));
         }
         Ok(Extracted { image, ephemerals })
@@ -116,10 +120,14 @@ pub fn catch_up<'a>(
                 }
                 tell("reading what changed meanwhile", changed.len() as u64);
                 while let Some(path) = changed.first().cloned() {
-                    match read_node(&transaction, rows, opened.zxids, &path).await? {
-                        Some(node) => image.nodes.insert(path.clone(), node),
-                        None => image.nodes.remove(&path),
-                    };
+                    let read = read_node(&transaction, rows, opened.zxids, &path).await?;
+                    image.nodes.remove(&path);
+                    image.damaged.remove(&path);
+                    match read {
+                        Read::Nothing => {}
+                        Read::Damaged => drop(image.damaged.insert(path.clone())),
+                        Read::Node(node) => drop(image.nodes.insert(path.clone(), node)),
+                    }
                     changed.remove(&path);
                 }
                 Ok(version)
@@ -164,8 +172,25 @@ pub struct Reader<'a> {
     zxids: Zxids,
     transaction: Transaction,
     begin: Option<Key>,
+    /// Paths of nodes that cannot be read.
+    pub damaged: BTreeSet<Text>,
     /// The oldest and the newest version that was read.
     pub versions: Option<(Version, Version)>,
+}
+
+impl Extracted {
+    /// # Errors
+    /// There are damaged nodes: how many, and what to do.
+    pub fn refuse_damaged(&self) -> Outcome {
+        match self.image.damaged.first() {
+            Some(first) => Err(format!(
+                "{} nodes are damaged, the first is {first}: delete them and create them anew, or leave them and what \
+                 is below them out with --skip-damaged; nothing was exported",
+                self.image.damaged.len()
+            )),
+            None => Ok(()),
+        }
+    }
 }
 
 impl<'a> Reader<'a> {
@@ -175,6 +200,7 @@ impl<'a> Reader<'a> {
             zxids,
             transaction: database.create_transaction(),
             begin: Some(rows.all_nodes().begin),
+            damaged: BTreeSet::new(),
             versions: None,
         }
     }
@@ -186,8 +212,16 @@ impl<'a> Reader<'a> {
         };
         loop {
             match self.chunk(begin.clone()).await {
-                Ok((version, nodes, next)) => {
+                Ok((version, chunk, next)) => {
                     self.begin = next;
+                    let mut nodes = Vec::new();
+                    for (path, read) in chunk {
+                        match read {
+                            Read::Nothing => {}
+                            Read::Damaged => drop(self.damaged.insert(path)),
+                            Read::Node(node) => nodes.push((path, node)),
+                        }
+                    }
                     let (oldest, _) = self.versions.unwrap_or((version, version));
                     self.versions = Some((oldest.min(version), version));
                     return Ok(Some(nodes));
@@ -197,7 +231,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    async fn chunk(&self, begin: Key) -> Result<(Version, Vec<(Text, Node)>, Option<Key>)> {
+    async fn chunk(&self, begin: Key) -> Result<(Version, Vec<(Text, Read)>, Option<Key>)> {
         let version = self.transaction.get_read_version().await?;
         let all = self.rows.all_nodes();
         let options = RangeOptions {
@@ -208,84 +242,97 @@ impl<'a> Reader<'a> {
         let from = KeySelector::first_greater_or_equal(begin);
         let to = KeySelector::first_greater_or_equal(all.end);
         let chunk = self.transaction.get_range(from, to, options, true).await?;
-        let mut nodes: Vec<(Text, Node)> = Vec::new();
-        for (key, row) in &chunk.rows {
-            if Rows::is_node(key) {
-                let path = self.rows.node_path(key).ok_or(Error::file_corrupt)?;
-                let node = Node::from_row(row, self.zxids).ok_or(Error::file_corrupt)?;
-                nodes.push((path.into(), node));
-            } else if let Some((_, node)) = nodes.last_mut() {
-                add_row(node, key, row, self.zxids)?;
-            }
-        }
-        let mut next = None;
-        if chunk.more {
+        let (mut found, mut next) = (chunk.rows, None);
+        if chunk.more
+            && let Some((last, _)) = found.last()
+        {
             // Rows of the last node may be missing.
-            let (path, _) = nodes.pop().ok_or(Error::file_corrupt)?;
-            if nodes.is_empty() {
-                let node = read_node(&self.transaction, self.rows, self.zxids, &path).await?;
-                nodes.push((path.clone(), node.ok_or(Error::file_corrupt)?));
-                next = Some(self.rows.around_node(&path).end);
+            let own = Key::copy_from_slice(own_key(last));
+            let end = Key::from([&own[..], b"\x01"].concat());
+            if own_key(&found[0].0) == own {
+                found = all_rows(&self.transaction, own, end.clone()).await?;
+                next = Some(end);
             } else {
-                next = Some(self.rows.node(&path).into());
+                found.retain(|(key, _)| own_key(key) != own);
+                next = Some(own);
             }
         }
-        for (path, node) in &mut nodes {
-            read_data(&self.transaction, self.rows, path, node).await?;
+        let mut nodes = Vec::new();
+        for rows in found.chunk_by(|(one, _), (two, _)| own_key(one) == own_key(two)) {
+            let own = own_key(&rows[0].0);
+            let path = self
+                .rows
+                .node_path(own)
+                .filter(|path| paths::is_valid(path));
+            match path {
+                Some(path) => {
+                    let read = decode(&self.transaction, self.rows, self.zxids, path, rows);
+                    nodes.push((path.into(), read.await?));
+                }
+                // The counts of such a node are of no node.
+                None if own == rows[0].0 => {
+                    nodes.push((Text::from(&*self.rows.shown_path(own)), Read::Damaged))
+                }
+                None => {}
+            }
         }
         Ok((version, nodes, next))
     }
 }
 
-fn add_row(node: &mut Node, key: &[u8], row: &[u8], zxids: Zxids) -> Result<()> {
-    match key {
-        [.., 0, b'c'] => node.counts = Counts::from_bytes(row).ok_or(Error::file_corrupt)?,
-        [.., 0, b'z'] => node.pzxid = pzxid_from_row(row, zxids).ok_or(Error::file_corrupt)?,
-        _ => {}
+/// The key of the node's own row, of that of one of its rows.
+fn own_key(key: &[u8]) -> &[u8] {
+    match Rows::is_node(key) {
+        true => key,
+        false => &key[..key.len() - 2],
     }
-    Ok(())
+}
+
+/// What the rows of a node say.
+enum Read {
+    Nothing,
+    Node(Node),
+    Damaged,
 }
 
 /// Reads a node with everything about it.
-pub async fn read_node(
+async fn read_node(
     transaction: &Transaction,
     rows: &Rows,
     zxids: Zxids,
     path: &str,
-) -> Result<Option<Node>> {
+) -> Result<Read> {
     let around = rows.around_node(path);
     let found = all_rows(transaction, around.begin, around.end).await?;
-    let Some(((_, row), rest)) = found.split_first() else {
-        return Ok(None);
-    };
-    let mut node = Node::from_row(row, zxids).ok_or(Error::file_corrupt)?;
-    for (key, row) in rest {
-        add_row(&mut node, key, row, zxids)?;
-    }
-    read_data(transaction, rows, path, &mut node).await?;
-    Ok(Some(node))
+    decode(transaction, rows, zxids, path, &found).await
 }
 
-/// Reads the node's data, if it has rows of its own.
-async fn read_data(
+/// The node of these rows. Its data is read, if it has rows of its own.
+async fn decode(
     transaction: &Transaction,
     rows: &Rows,
+    zxids: Zxids,
     path: &str,
-    node: &mut Node,
-) -> Result<()> {
+    found: &[(Key, Value)],
+) -> Result<Read> {
+    let mut node = match Node::from_rows(&rows.node(path), found, zxids) {
+        Ok(Some(node)) => node,
+        Ok(None) => return Ok(Read::Nothing),
+        Err(_) => return Ok(Read::Damaged),
+    };
     let Data::Unread(len) = node.data else {
-        return Ok(());
+        return Ok(Read::Node(node));
     };
     let range = rows.data(path);
-    let mut data = BytesMut::with_capacity(len);
+    let mut data = BytesMut::new();
     for (_, piece) in all_rows(transaction, range.begin, range.end).await? {
         data.extend_from_slice(&piece);
     }
     if data.len() != len {
-        return Err(Error::file_corrupt);
+        return Ok(Read::Damaged);
     }
     node.data = Data::Here(data.freeze());
-    Ok(())
+    Ok(Read::Node(node))
 }
 
 async fn all_rows(

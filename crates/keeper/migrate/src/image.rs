@@ -59,6 +59,8 @@ pub struct Moment {
 #[derive(Default)]
 pub struct Image {
     pub nodes: BTreeMap<Text, Node>,
+    /// Nodes of a tree of the keeper that cannot be read.
+    pub damaged: BTreeSet<Text>,
     ephemerals: BTreeMap<i64, BTreeSet<Text>>,
     /// Access lists that a snapshot names and does not have: a later transaction must bring them.
     without_acl: BTreeSet<Text>,
@@ -238,7 +240,8 @@ impl Image {
     }
 
     /// Makes it a tree that the keeper can have: without ephemeral nodes, with the nodes that are always there. With
-    /// `only`, what is neither below that path nor on the way to it is left out. Gives the number of ephemeral nodes.
+    /// `only`, what is neither below that path nor on the way to it is left out. What is below a damaged node is left
+    /// out, too. Gives the number of ephemeral nodes.
     ///
     /// # Errors
     /// An access list is missing.
@@ -251,7 +254,8 @@ impl Image {
         }
         let is_wanted = |path: &str| is_within(path, only) || is_within(only, path);
         let mut ephemerals = 0;
-        let mut gone: BTreeSet<Text> = BTreeSet::new();
+        let mut gone = self.damaged.clone();
+        self.damaged.retain(|path| is_wanted(path));
         self.nodes.retain(|path, node| {
             let is_ephemeral = matches!(node.lifetime, Lifetime::Ephemeral(_));
             ephemerals += usize::from(is_ephemeral && is_wanted(path));

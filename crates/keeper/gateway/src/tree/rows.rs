@@ -22,6 +22,7 @@
 use crate::paths;
 use plinth_core::hash::hash_bytes;
 use plinth_core::key::KeyRange;
+use std::borrow::Cow;
 
 /// Most bytes of a piece of long data.
 pub const PIECE_BYTES: usize = 90_000;
@@ -155,6 +156,11 @@ impl Rows {
     /// The path in the key of a node's row.
     pub fn node_path<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
         std::str::from_utf8(key.get(self.prefix.len() + 3..)?).ok()
+    }
+
+    /// What is in the place of the path, for whoever is told of a row that is damaged.
+    pub fn shown_path<'a>(&self, key: &'a [u8]) -> Cow<'a, str> {
+        String::from_utf8_lossy(key.get(self.prefix.len() + 3..).unwrap_or(key))
     }
 
     /// False for the counts and the pzxid of a node.
