@@ -24,6 +24,8 @@ pub mod backend;
 pub mod filter;
 mod keys;
 pub mod language;
+#[macro_use]
+mod message;
 mod plan;
 #[rustfmt::skip] // it is written by the test `generated`
 pub mod proto;
@@ -34,7 +36,6 @@ mod scan;
 pub mod schema;
 pub mod serving;
 #[cfg(feature = "grpc")]
-#[rustfmt::skip] // as above
 pub mod service;
 #[cfg(test)]
 mod tests;

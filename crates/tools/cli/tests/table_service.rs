@@ -7,13 +7,13 @@ use plinth_runtime::{Duration, join_all, race, sleep};
 use plinth_table::language::{Statement, parse};
 use plinth_table::proto::{self, Query, request::What};
 use plinth_table::request::{Request, Transaction};
-use plinth_table::service::tables_client::TablesClient;
+use plinth_table::service::TablesClient;
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
 use std::time::Instant;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 
 const REPLICAS: u16 = 3;
 const GATEWAYS: u16 = 2;
@@ -139,7 +139,7 @@ impl Service {
             .collect()
     }
 
-    fn client(&self, gateway: u16) -> TablesClient<Channel> {
+    fn client(&self, gateway: u16) -> TablesClient {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.gateway_address(gateway)));
         TablesClient::new(endpoint.expect("an address").connect_lazy())
     }
@@ -173,7 +173,7 @@ struct Told {
 
 /// Writes one note after the other, each with one more in the count, until it is over.
 async fn write(
-    mut client: TablesClient<Channel>,
+    mut client: TablesClient,
     next: &Cell<i64>,
     is_over: &Cell<bool>,
     told: &RefCell<Told>,
@@ -187,7 +187,7 @@ async fn write(
         let mut told = told.borrow_mut();
         match answer {
             Ok(answer) => {
-                assert_eq!(answer.into_inner().changed, [1, 1]);
+                assert_eq!(answer.changed, [1, 1]);
                 told.done.insert(id);
             }
             Err(status) => match status.code() {
@@ -200,7 +200,7 @@ async fn write(
 }
 
 /// A read succeeds all the time: it is asked for again elsewhere.
-async fn read(mut client: TablesClient<Channel>, is_over: &Cell<bool>) {
+async fn read(mut client: TablesClient, is_over: &Cell<bool>) {
     let mut least = 0;
     while !is_over.get() {
         let asked = Query {
@@ -208,7 +208,7 @@ async fn read(mut client: TablesClient<Channel>, is_over: &Cell<bool>) {
             limit: 1,
             ..Query::default()
         };
-        let page = client.read(asked).await.expect("a page").into_inner();
+        let page = client.read(asked).await.expect("a page");
         let Some(proto::value::Is::Int(count)) = page.rows[0].values[1].is else {
             panic!("{page:?}");
         };

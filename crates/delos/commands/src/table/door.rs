@@ -6,18 +6,18 @@ use super::secure::{self, Protection};
 use plinth_runtime::net::Chosen;
 use plinth_runtime::real::spawn_worker;
 use plinth_runtime::{Duration, spawn};
+use plinth_table::Code;
 use plinth_table::backend::{Answers, Problem};
 use plinth_table::proto::{Answer, Described, Description, Page, Query, Request};
-use plinth_table::service::tables_server::{Tables, TablesServer};
-use plinth_table::{Code, limits};
+use plinth_table::service::{Tables, TablesServer};
 use plinth_terminal::Outcome;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc, oneshot};
+use tonic::Status;
 use tonic::metadata::MetadataValue;
 use tonic::transport::server::TcpIncoming;
-use tonic::{Response, Status};
 
 /// Requests that are dealt with at a time; others wait at the door, unread by the loop.
 const REQUESTS_MAX: usize = 256;
@@ -66,7 +66,7 @@ fn status(problem: Problem) -> Status {
 }
 
 impl Door {
-    async fn ask<T>(&self, call: impl FnOnce(Reply<T>) -> Call) -> Result<Response<T>, Status> {
+    async fn ask<T>(&self, call: impl FnOnce(Reply<T>) -> Call) -> Result<T, Status> {
         let ended = || Status::unavailable("the replica has stopped: ask another one");
         let _room = self.room.acquire().await.map_err(|_| ended())?;
         let (reply, answer) = oneshot::channel();
@@ -74,28 +74,22 @@ impl Door {
         let lost =
             |_| Status::unknown("the replica has stopped: the request may be executed, or not");
         let answer = answer.await.map_err(lost)?;
-        answer.map(Response::new).map_err(status)
+        answer.map_err(status)
     }
 }
 
 #[tonic::async_trait]
 impl Tables for Door {
-    async fn execute(&self, asked: tonic::Request<Request>) -> Result<Response<Answer>, Status> {
-        self.ask(|reply| Call::Execute(asked.into_inner(), reply))
-            .await
+    async fn execute(&self, asked: Request) -> Result<Answer, Status> {
+        self.ask(|reply| Call::Execute(asked, reply)).await
     }
 
-    async fn read(&self, asked: tonic::Request<Query>) -> Result<Response<Page>, Status> {
-        self.ask(|reply| Call::Read(asked.into_inner(), reply))
-            .await
+    async fn read(&self, asked: Query) -> Result<Page, Status> {
+        self.ask(|reply| Call::Read(asked, reply)).await
     }
 
-    async fn describe(
-        &self,
-        asked: tonic::Request<Description>,
-    ) -> Result<Response<Described>, Status> {
-        self.ask(|reply| Call::Describe(asked.into_inner(), reply))
-            .await
+    async fn describe(&self, asked: Description) -> Result<Described, Status> {
+        self.ask(|reply| Call::Describe(asked, reply)).await
     }
 }
 
@@ -125,14 +119,12 @@ pub fn open(address: SocketAddr, protection: Option<Protection>) -> Outcome<Call
         room: Arc::new(Semaphore::new(REQUESTS_MAX)),
     };
     spawn_worker("grpc", move || async move {
-        // A request is a little larger before it is understood.
-        let service = TablesServer::new(door).max_decoding_message_size(2 * limits::REQUEST_BYTES);
         let served = async {
             let server = tonic::transport::Server::builder()
                 .concurrency_limit_per_connection(REQUESTS_OF_CONNECTION_MAX)
                 .http2_keepalive_interval(Some(SILENCE))
                 .http2_keepalive_timeout(Some(SILENCE))
-                .add_service(service);
+                .add_service(TablesServer::new(door));
             let Some(protection) = protection else {
                 let listener = tokio::net::TcpListener::from_std(listener).map_err(shown)?;
                 let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));

@@ -8,7 +8,7 @@ use plinth_table::language::Statement;
 use plinth_table::limits;
 use plinth_table::proto::{self, request::What};
 use plinth_table::request::{Operation, Request, Transaction};
-use plinth_table::service::tables_client::TablesClient;
+use plinth_table::service::TablesClient;
 use plinth_terminal::Outcome;
 use plinth_terminal::tls::{Listen, TlsArguments};
 use tonic::Status;
@@ -19,7 +19,7 @@ const ROWS_DEFAULT: u64 = 1000;
 
 pub struct Session {
     address: Listen,
-    client: TablesClient<Channel>,
+    client: TablesClient,
     /// Between `begin` and `commit`.
     open: Option<Transaction>,
 }
@@ -41,10 +41,9 @@ impl Session {
             }
             false => endpoint.connect_lazy(),
         };
-        let client = TablesClient::new(channel);
         Ok(Session {
             address,
-            client: client.max_decoding_message_size(4 * limits::REQUEST_BYTES),
+            client: TablesClient::new(channel),
             open: None,
         })
     }
@@ -83,8 +82,7 @@ impl Session {
 
     async fn send(&mut self, request: proto::Request) -> Outcome<proto::Answer> {
         let answer = self.client.execute(request).await;
-        let answer = answer.map_err(|status| self.explain(&status))?;
-        Ok(answer.into_inner())
+        answer.map_err(|status| self.explain(&status))
     }
 
     async fn commit(&mut self, transaction: Transaction) -> Outcome<Answer> {
@@ -184,7 +182,7 @@ impl Session {
                     .map_or(String::new(), |last| last.name.clone()),
             };
             let told = self.client.describe(asked).await;
-            let told = told.map_err(|status| self.explain(&status))?.into_inner();
+            let told = told.map_err(|status| self.explain(&status))?;
             tables.extend(told.tables);
             if !told.more {
                 return Ok(tables);
@@ -206,7 +204,7 @@ impl Session {
             let left = wanted - found.rows.len() as u64;
             query.limit = left.min(limits::PAGE_ROWS as u64) as u32;
             let page = self.client.read(query.clone()).await;
-            let page = page.map_err(|status| self.explain(&status))?.into_inner();
+            let page = page.map_err(|status| self.explain(&status))?;
             let (mut rows, scanned) = (found.rows, found.scanned + page.scanned);
             found = page;
             rows.append(&mut found.rows);
