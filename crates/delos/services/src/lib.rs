@@ -12,6 +12,13 @@
 //! The clock is a row. It goes on when the log says so, so it is the same on all replicas, and stands still while the
 //! service cannot be reached: nobody's time runs out because nobody could ask.
 
+/// [`refuse`] with a line of several parts.
+macro_rules! refuse {
+    ($code:literal, $($why:tt)+) => {
+        $crate::refuse($code, std::fmt::format(format_args!($($why)+)))
+    };
+}
+
 pub mod lock;
 pub mod queue;
 mod serving;
@@ -167,9 +174,9 @@ impl<S: Service> Application for Hosted<S> {
         match serde_json::from_slice(&payload) {
             Ok(Value::Array(called)) => match &called[..] {
                 [Value::String(operation), request] => self.0.change(tx, operation, request),
-                _ => refuse("bad_request", "it is not an operation with its request"),
+                _ => refuse!("bad_request", "it is not an operation with its request"),
             },
-            _ => refuse("bad_request", "it is not JSON"),
+            _ => refuse!("bad_request", "it is not JSON"),
         }
     }
 }
@@ -205,9 +212,9 @@ const NAME_BYTES_MAX: usize = 500;
 pub fn name<'a>(request: &'a Value, field: &str) -> Result<&'a str, Failure<Refused>> {
     let text = text(request, field)?;
     match text.is_empty() || text.len() > NAME_BYTES_MAX || text.chars().any(char::is_control) {
-        true => refuse(
+        true => refuse!(
             "bad_request",
-            format!("`{field}` must have 1 to {NAME_BYTES_MAX} bytes and no control characters"),
+            "`{field}` must have 1 to {NAME_BYTES_MAX} bytes and no control characters"
         ),
         false => Ok(text),
     }
@@ -218,7 +225,7 @@ pub fn name<'a>(request: &'a Value, field: &str) -> Result<&'a str, Failure<Refu
 pub fn text<'a>(request: &'a Value, field: &str) -> Result<&'a str, Failure<Refused>> {
     match &request[field] {
         Value::String(text) => Ok(text),
-        _ => refuse("bad_request", format!("`{field}` must be a text")),
+        _ => refuse!("bad_request", "`{field}` must be a text"),
     }
 }
 
@@ -232,13 +239,11 @@ pub fn whole_number(
     let given = request[field].as_u64();
     match given.filter(|number| bounds.contains(number)) {
         Some(number) => Ok(number),
-        None => refuse(
+        None => refuse!(
             "bad_request",
-            format!(
-                "`{field}` must be a whole number from {} to {}",
-                bounds.start(),
-                bounds.end()
-            ),
+            "`{field}` must be a whole number from {} to {}",
+            bounds.start(),
+            bounds.end()
         ),
     }
 }
@@ -248,11 +253,9 @@ pub fn whole_number(
 /// # Errors
 /// Always.
 pub fn unknown<T>(operation: &str, all: &[&str]) -> Result<T, Failure<Refused>> {
-    refuse(
+    refuse!(
         "unknown_operation",
-        format!(
-            "there is no operation {operation:?}; there are {}",
-            all.join(", ")
-        ),
+        "there is no operation {operation:?}; there are {}",
+        all.join(", ")
     )
 }

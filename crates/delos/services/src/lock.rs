@@ -11,7 +11,7 @@
 //! whoever writes on behalf of a lock shows it, and a store that refuses smaller ones cannot be hurt by an owner that
 //! slept past its time.
 
-use crate::{Outcome, Refused, Rows, Service, name, next_number, refuse, unknown, whole_number};
+use crate::{Outcome, Refused, Rows, Service, name, next_number, unknown, whole_number};
 use bytes::Bytes;
 use plinth_core::Error;
 use plinth_delos::stack::Failure;
@@ -78,7 +78,7 @@ fn own(tx: &RwTx, request: &Value) -> Result<(String, Held), Failure<Refused>> {
     let token = whole_number(request, "token", 1..=u64::MAX)?;
     match held(tx, name)? {
         Some(held) if held.token == token => Ok((name.into(), held)),
-        _ => refuse("lost", format!("token {token} does not hold {name:?}")),
+        _ => refuse!("lost", "token {token} does not hold {name:?}"),
     }
 }
 
@@ -96,7 +96,7 @@ impl Service for Locks {
                 let ttl_ms = whole_number(request, "ttl_ms", 1..=TTL_MS_MAX)?;
                 let token = match held(tx, name)? {
                     Some(held) if held.owner != owner => {
-                        return refuse("held", format!("{:?} has {name:?}", held.owner));
+                        return refuse!("held", "{:?} has {name:?}", held.owner);
                     }
                     Some(held) => held.token,
                     None => next_number(tx, TOKENS)?,

@@ -15,7 +15,7 @@
 //! `end/<until><id>`, in the order in which times are over; and how many there are.
 
 use crate::{
-    Outcome, Refused, Rows, Service, name, next_number, number, refuse, set_number, text, unknown,
+    Outcome, Refused, Rows, Service, name, next_number, number, set_number, text, unknown,
     whole_number,
 };
 use plinth_core::Error;
@@ -117,10 +117,7 @@ fn make_ready(tx: &mut RwTx, queue: &Queue, id: u64) -> Result<(), Error> {
 fn push(tx: &mut RwTx, queue: &Queue, request: &Value) -> Outcome {
     let body = text(request, "body")?;
     if body.len() > BODY_BYTES_MAX {
-        return refuse(
-            "too_long",
-            format!("`body` may have {BODY_BYTES_MAX} bytes"),
-        );
+        return refuse!("too_long", "`body` may have {BODY_BYTES_MAX} bytes");
     }
     let id = next_number(tx, &queue.key("ids", &[]))?;
     tx.set(&queue.ready(id), json!([0, body]).to_string());
@@ -164,10 +161,7 @@ fn settle(tx: &mut RwTx, queue: &Queue, request: &Value) -> Result<u64, Failure<
         .transpose()?
         .unwrap_or(Value::Null);
     if row[2] != receipt {
-        return refuse(
-            "lost",
-            format!("receipt {receipt} is not for message {id} any more"),
-        );
+        return refuse!("lost", "receipt {receipt} is not for message {id} any more");
     }
     let until_ms = row[3].as_u64().ok_or(Error::file_corrupt)?;
     tx.clear(&queue.end(until_ms, id));

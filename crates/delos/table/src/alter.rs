@@ -6,7 +6,7 @@ use crate::proto::{self, Kind};
 use crate::schema::{self, Column, Index, Schema, State};
 use crate::value::Value;
 use crate::work::{self, Work};
-use crate::{Code, Ended, Refused, limits, refuse};
+use crate::{Ended, Refused, limits};
 use plinth_core::Error;
 use plinth_delos::store::RwTx;
 
@@ -18,12 +18,10 @@ fn check_name(name: &str, what: &str) -> Result<(), Refused> {
         !name.is_empty() && name.len() <= limits::NAME_BYTES && !name.chars().any(char::is_control);
     match is_good {
         true => Ok(()),
-        false => refuse(
-            Code::BadRequest,
-            format!(
-                "the name of {what} has 1 to {} bytes and no control characters",
-                limits::NAME_BYTES
-            ),
+        false => refuse!(
+            BadRequest,
+            "the name of {what} has 1 to {} bytes and no control characters",
+            limits::NAME_BYTES
         ),
     }
 }
@@ -31,7 +29,7 @@ fn check_name(name: &str, what: &str) -> Result<(), Refused> {
 fn check_count(count: usize, limit: usize, what: &str) -> Result<(), Refused> {
     match count <= limit {
         true => Ok(()),
-        false => refuse(Code::TooLarge, format!("there may be {limit} {what}")),
+        false => refuse!(TooLarge, "there may be {limit} {what}"),
     }
 }
 
@@ -48,30 +46,28 @@ fn add(schema: &mut Schema, asked: proto::Column) -> Result<(), Refused> {
         .iter()
         .any(|column| column.name == asked.name)
     {
-        return refuse(
-            Code::Exists,
-            format!(
-                "table {:?} has a column {:?} already",
-                schema.name, asked.name
-            ),
+        return refuse!(
+            Exists,
+            "table {:?} has a column {:?} already",
+            schema.name,
+            asked.name
         );
     }
     let kind = asked.kind();
     if kind == Kind::Unknown {
-        return refuse(
-            Code::BadRequest,
-            format!(
-                "column {:?} is bool, int, float, text, bytes or timestamp",
-                asked.name
-            ),
+        return refuse!(
+            BadRequest,
+            "column {:?} is bool, int, float, text, bytes or timestamp",
+            asked.name
         );
     }
     let default = asked.default.map_or(Value::Null, Value::from);
     let default = default.of_kind(kind, &asked.name)?;
     if default.size() > limits::KEY_BYTES {
-        return refuse(
-            Code::TooLarge,
-            format!("a default has at most {} bytes", limits::KEY_BYTES),
+        return refuse!(
+            TooLarge,
+            "a default has at most {} bytes",
+            limits::KEY_BYTES
         );
     }
     schema.columns.push(Column {
@@ -88,19 +84,17 @@ fn add(schema: &mut Schema, asked: proto::Column) -> Result<(), Refused> {
 /// Numbers of columns, none of them twice.
 fn ids(schema: &Schema, names: &[String], what: &str) -> Result<Vec<u32>, Refused> {
     if names.is_empty() || names.len() > limits::KEY_COLUMNS {
-        return refuse(
-            Code::BadRequest,
-            format!("{what} has 1 to {} columns", limits::KEY_COLUMNS),
+        return refuse!(
+            BadRequest,
+            "{what} has 1 to {} columns",
+            limits::KEY_COLUMNS
         );
     }
     let mut ids: Vec<u32> = Vec::new();
     for name in names {
         let id = schema.columns[schema.column(name)?].id;
         if ids.contains(&id) {
-            return refuse(
-                Code::BadRequest,
-                format!("{what} has column {name:?} twice"),
-            );
+            return refuse!(BadRequest, "{what} has column {name:?} twice");
         }
         ids.push(id);
     }
@@ -117,12 +111,11 @@ fn add_index(schema: &mut Schema, asked: proto::Index, state: State) -> Result<u
     )?;
     let is_there = schema.indexes.iter().any(|index| index.name == asked.name);
     if is_there || asked.name == PRIMARY {
-        return refuse(
-            Code::Exists,
-            format!(
-                "table {:?} has an index {:?} already",
-                schema.name, asked.name
-            ),
+        return refuse!(
+            Exists,
+            "table {:?} has an index {:?} already",
+            schema.name,
+            asked.name
         );
     }
     let columns = ids(schema, &asked.columns, "an index")?;
@@ -144,10 +137,7 @@ fn add_index(schema: &mut Schema, asked: proto::Index, state: State) -> Result<u
 pub fn create_table(tx: &mut RwTx, asked: proto::Table) -> Result<(), Ended> {
     check_name(&asked.name, "a table")?;
     if schema::find(tx, &asked.name)?.is_some() {
-        return refuse(
-            Code::Exists,
-            format!("there is a table {:?} already", asked.name),
-        );
+        return refuse!(Exists, "there is a table {:?} already", asked.name);
     }
     let mut counters = schema::counters(tx)?;
     check_count(counters.tables as usize + 1, limits::TABLES, "tables")?;
@@ -195,12 +185,10 @@ pub fn add_column(tx: &mut RwTx, table: &str, asked: proto::Column) -> Result<()
     add(&mut schema, asked)?;
     let column = schema.columns.last().expect("it was added");
     if !column.nullable && column.default.is_none() {
-        return refuse(
-            Code::BadRequest,
-            format!(
-                "column {:?} needs a default for the rows that are there, or to be nullable",
-                column.name
-            ),
+        return refuse!(
+            BadRequest,
+            "column {:?} needs a default for the rows that are there, or to be nullable",
+            column.name
         );
     }
     schema.store(tx);
@@ -224,10 +212,7 @@ pub fn drop_column(tx: &mut RwTx, table: &str, name: &str) -> Result<(), Ended> 
         }
     };
     if let Some(user) = user {
-        return refuse(
-            Code::BadRequest,
-            format!("column {name:?} is part of {user}"),
-        );
+        return refuse!(BadRequest, "column {name:?} is part of {user}");
     }
     schema.columns.remove(at);
     schema.store(tx);

@@ -2,7 +2,7 @@
 
 use crate::application::Answer;
 use crate::request::Request;
-use crate::{Code, Ended, Refused, limits, proto, query, refuse};
+use crate::{Ended, Refused, limits, proto, query};
 use bytes::Bytes;
 use plinth_core::Error;
 use plinth_core::texts;
@@ -96,13 +96,11 @@ impl<E: Engine<Return = Answer, Refusal = Refused>> Backend for E {
 pub fn payload(asked: proto::Request) -> Result<Bytes, Refused> {
     let payload = Request::understand(asked)?.payload();
     if payload.len() > limits::REQUEST_BYTES {
-        return refuse(
-            Code::TooLarge,
-            format!(
-                "the request has {} bytes; at most {} are taken",
-                payload.len(),
-                limits::REQUEST_BYTES
-            ),
+        return refuse!(
+            TooLarge,
+            "the request has {} bytes; at most {} are taken",
+            payload.len(),
+            limits::REQUEST_BYTES
         );
     }
     Ok(payload)

@@ -7,7 +7,7 @@ use crate::proto;
 use crate::proto::{Comparison, Kind};
 use crate::schema::Schema;
 use crate::value::{Value, kind_name};
-use crate::{Code, Refused, limits, refuse};
+use crate::{Refused, limits};
 
 /// A filter of a request, as it was understood.
 #[derive(Clone, PartialEq, Debug)]
@@ -58,16 +58,17 @@ impl Filter {
                 let kind = schema.columns[at].kind();
                 let is_text = matches!(kind, Kind::Text | Kind::Bytes);
                 if *comparison == Comparison::Prefix && !is_text {
-                    return refuse(
-                        Code::BadRequest,
-                        format!("column {name:?} is {}: it has no prefixes", kind_name(kind)),
+                    return refuse!(
+                        BadRequest,
+                        "column {name:?} is {}: it has no prefixes",
+                        kind_name(kind)
                     );
                 }
                 let equality = matches!(comparison, Comparison::Equal | Comparison::NotEqual);
                 if value.is_null() && !equality {
-                    return refuse(
-                        Code::BadRequest,
-                        format!("column {name:?} is compared with null: use = or !="),
+                    return refuse!(
+                        BadRequest,
+                        "column {name:?} is compared with null: use = or !="
                     );
                 }
                 Bound::Compare(at, *comparison, value.clone().of_kind(kind, name)?)
@@ -80,9 +81,10 @@ fn node(asked: proto::Filter, nodes: &mut usize) -> Result<Filter, Refused> {
     use proto::filter::Is;
     *nodes += 1;
     if *nodes > limits::FILTER_NODES {
-        return refuse(
-            Code::TooLarge,
-            format!("a filter has at most {} parts", limits::FILTER_NODES),
+        return refuse!(
+            TooLarge,
+            "a filter has at most {} parts",
+            limits::FILTER_NODES
         );
     }
     let mut parts = |asked: proto::Filters| {
@@ -98,12 +100,12 @@ fn node(asked: proto::Filter, nodes: &mut usize) -> Result<Filter, Refused> {
         Some(Is::Compare(asked)) => {
             let comparison = asked.comparison();
             if comparison == Comparison::None {
-                return refuse(Code::BadRequest, "a comparison is of an unknown kind");
+                return refuse!(BadRequest, "a comparison is of an unknown kind");
             }
             let value = asked.value.map_or(Value::Null, Value::from);
             Filter::Compare(asked.column, comparison, value)
         }
-        None => return refuse(Code::BadRequest, "a part of a filter is of an unknown kind"),
+        None => return refuse!(BadRequest, "a part of a filter is of an unknown kind"),
     })
 }
 

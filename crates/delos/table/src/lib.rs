@@ -18,6 +18,13 @@
 //!
 //! Rows are checked against unique indexes one after the other, in the order of the operations.
 
+/// The error of a request that is refused: a code, and a line for people.
+macro_rules! refuse {
+    ($code:ident, $($why:tt)+) => {
+        $crate::refuse($crate::Code::$code, format_args!($($why)+))
+    };
+}
+
 pub mod alter;
 pub mod application;
 pub mod backend;
@@ -34,9 +41,9 @@ pub mod request;
 mod rows;
 mod scan;
 pub mod schema;
-pub mod serving;
 #[cfg(feature = "grpc")]
 pub mod service;
+pub mod serving;
 #[cfg(test)]
 mod tests;
 mod transaction;
@@ -115,12 +122,8 @@ words! {
 
 type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Refuses the current request.
-///
-/// # Errors
-/// Always.
-fn refuse<T, E: From<Refused>>(code: Code, why: impl Into<String>) -> Result<T, E> {
-    let why = why.into();
+fn refuse<T, E: From<Refused>>(code: Code, why: std::fmt::Arguments<'_>) -> Result<T, E> {
+    let why = why.to_string();
     Err(E::from(Refused { code, why }))
 }
 

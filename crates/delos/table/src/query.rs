@@ -14,7 +14,7 @@ use crate::rows::{Row, Table};
 use crate::scan::Scan;
 use crate::schema::State;
 use crate::value::Value;
-use crate::{Code, Ended, Refused, alter, limits, proto, refuse, schema};
+use crate::{Ended, Refused, alter, limits, proto, schema};
 use bytes::Bytes;
 use plinth_core::hash::hash_bytes;
 use plinth_core::tuple::{Element, pack, unpack};
@@ -107,10 +107,7 @@ impl Plan {
 
 fn order(table: &Table, asked: &[proto::Order]) -> Result<Order, Refused> {
     if asked.len() > ORDER_MAX {
-        return refuse(
-            Code::TooLarge,
-            format!("rows are ordered by at most {ORDER_MAX} columns"),
-        );
+        return refuse!(TooLarge, "rows are ordered by at most {ORDER_MAX} columns");
     }
     let column = |by: &proto::Order| Ok((table.schema.column(&by.column)?, by.descending));
     asked.iter().map(column).collect()
@@ -118,9 +115,10 @@ fn order(table: &Table, asked: &[proto::Order]) -> Result<Order, Refused> {
 
 fn columns(table: &Table, asked: &[String]) -> Result<Vec<usize>, Refused> {
     if asked.len() > limits::COLUMNS {
-        return refuse(
-            Code::TooLarge,
-            format!("a query shows at most {} columns", limits::COLUMNS),
+        return refuse!(
+            TooLarge,
+            "a query shows at most {} columns",
+            limits::COLUMNS
         );
     }
     let columns = asked.iter().map(|name| table.schema.column(name));
@@ -136,14 +134,10 @@ fn hint(table: &Table, asked: &str) -> Result<Option<Option<usize>>, Refused> {
             let index = &table.schema.indexes[at];
             match index.state() {
                 State::Ready => Ok(Some(Some(at))),
-                State::Building => refuse(
-                    Code::BadRequest,
-                    format!("index {asked:?} is still being built"),
-                ),
-                State::Failed => refuse(
-                    Code::BadRequest,
-                    format!("index {asked:?} has failed: {}", index.failed),
-                ),
+                State::Building => refuse!(BadRequest, "index {asked:?} is still being built"),
+                State::Failed => {
+                    refuse!(BadRequest, "index {asked:?} has failed: {}", index.failed)
+                }
             }
         }
     }
@@ -170,9 +164,9 @@ fn parse(
     };
     match parsed() {
         Some(after) => Ok(after),
-        None => refuse(
-            Code::BadRequest,
-            "the continuation is not of this query: begin again without one",
+        None => refuse!(
+            BadRequest,
+            "the continuation is not of this query: begin again without one"
         ),
     }
 }
@@ -236,12 +230,10 @@ async fn sorted(plan: &Plan, path: plan::Path, rows: &RoTx) -> Result<Found, End
         }
         scanned += chunk.len();
         if scanned > limits::ROWS_SORTED {
-            return refuse(
-                Code::TooLarge,
-                format!(
-                    "more than {} rows would have to be sorted: narrow the filter, or add an index in this order",
-                    limits::ROWS_SORTED
-                ),
+            return refuse!(
+                TooLarge,
+                "more than {} rows would have to be sorted: narrow the filter, or add an index in this order",
+                limits::ROWS_SORTED
             );
         }
         let compare = |a: &[Value], b: &[Value]| plan::compare(a, b, &plan.order);

@@ -7,7 +7,7 @@
 use crate::filter::Filter;
 use crate::proto::{self, operation, request};
 use crate::value::Value;
-use crate::{Code, Ended, Refused, limits, refuse};
+use crate::{Ended, Refused, limits};
 use bytes::{BufMut, Bytes, BytesMut};
 use plinth_core::Error;
 use prost::Message;
@@ -110,20 +110,18 @@ fn told(cells: Cells) -> Vec<proto::Cell> {
 fn at_most<T>(asked: &[T], limit: usize, what: &str) -> Result<(), Refused> {
     match asked.len() <= limit {
         true => Ok(()),
-        false => refuse(
-            Code::TooLarge,
-            format!(
-                "there are {} {what}; at most {limit} are taken",
-                asked.len()
-            ),
+        false => refuse!(
+            TooLarge,
+            "there are {} {what}; at most {limit} are taken",
+            asked.len()
         ),
     }
 }
 
 fn incomplete<T>(what: &str) -> Result<T, Refused> {
-    refuse(
-        Code::BadRequest,
-        format!("{what} is empty, or of a kind that this release does not know"),
+    refuse!(
+        BadRequest,
+        "{what} is empty, or of a kind that this release does not know"
     )
 }
 
@@ -164,12 +162,12 @@ impl Request {
     pub fn parse(payload: &Bytes) -> Result<Request, Ended> {
         match payload.first() {
             Some(&VERSION) => {}
-            None | Some(0) => return refuse(Code::BadRequest, "the request is empty"),
+            None | Some(0) => return refuse!(BadRequest, "the request is empty"),
             Some(_) => return Err(Error::incompatible_software_version.into()),
         }
         match proto::Request::decode(payload.slice(1..)) {
             Ok(asked) => Ok(Request::understand(asked)?),
-            Err(error) => refuse(Code::BadRequest, format!("the request is damaged: {error}")),
+            Err(error) => refuse!(BadRequest, "the request is damaged: {error}"),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::keys::{INDEXES, Key, ROWS, Reads, elements};
 use crate::request::Cells;
 use crate::schema::{Index, Schema, State};
 use crate::value::Value;
-use crate::{Code, Ended, Refused, limits, refuse};
+use crate::{Ended, Refused, limits};
 use bytes::Bytes;
 use plinth_core::Error;
 use plinth_core::tuple::{Element, pack, unpack};
@@ -68,13 +68,11 @@ impl Table {
         self.fill(&mut row, cells)?;
         for (column, value) in columns.zip(&row) {
             if value.is_null() && !column.nullable {
-                return refuse(
-                    Code::BadRequest,
-                    format!(
-                        "column {:?} of table {:?} needs a value",
-                        column.name,
-                        self.name()
-                    ),
+                return refuse!(
+                    BadRequest,
+                    "column {:?} of table {:?} needs a value",
+                    column.name,
+                    self.name()
                 );
             }
         }
@@ -86,7 +84,7 @@ impl Table {
         for (name, value) in cells {
             let at = self.schema.column(name)?;
             if std::mem::replace(&mut given[at], true) {
-                return refuse(Code::BadRequest, format!("column {name:?} is given twice"));
+                return refuse!(BadRequest, "column {name:?} is given twice");
             }
             let kind = self.schema.columns[at].kind();
             row[at] = value.clone().of_kind(kind, name)?;
@@ -105,13 +103,11 @@ impl Table {
         if !is_whole {
             let names = self.key.iter().map(|at| &self.schema.columns[*at].name[..]);
             let names: Vec<&str> = names.collect();
-            return refuse(
-                Code::BadRequest,
-                format!(
-                    "a row of table {:?} is named by {}, and nothing else",
-                    self.name(),
-                    names.join(", ")
-                ),
+            return refuse!(
+                BadRequest,
+                "a row of table {:?} is named by {}, and nothing else",
+                self.name(),
+                names.join(", ")
             );
         }
         Ok(self.key_of(&row))
@@ -214,16 +210,14 @@ impl Table {
         let stored = self.encode(row);
         bytes += stored.len();
         if key.0.len() > limits::KEY_BYTES || stored.len() > limits::ROW_BYTES {
-            return refuse(
-                Code::TooLarge,
-                format!(
-                    "a row of table {:?} has a key of {} bytes and {} bytes beside it; at most {} and {} are taken",
-                    self.name(),
-                    key.0.len(),
-                    stored.len(),
-                    limits::KEY_BYTES,
-                    limits::ROW_BYTES
-                ),
+            return refuse!(
+                TooLarge,
+                "a row of table {:?} has a key of {} bytes and {} bytes beside it; at most {} and {} are taken",
+                self.name(),
+                key.0.len(),
+                stored.len(),
+                limits::KEY_BYTES,
+                limits::ROW_BYTES
             );
         }
         tx.set(&key.0, stored);
@@ -294,14 +288,12 @@ impl Table {
         entry: &Key,
     ) -> Result<(), Ended> {
         if entry.0.len() > limits::INDEX_BYTES {
-            return refuse(
-                Code::TooLarge,
-                format!(
-                    "a row has {} bytes in index {:?}; at most {} are taken",
-                    entry.0.len(),
-                    index.name,
-                    limits::INDEX_BYTES
-                ),
+            return refuse!(
+                TooLarge,
+                "a row has {} bytes in index {:?}; at most {} are taken",
+                entry.0.len(),
+                index.name,
+                limits::INDEX_BYTES
             );
         }
         if index.unique && !pick(row, places).any(Value::is_null) {
@@ -309,13 +301,11 @@ impl Table {
             let begin = same.0.clone();
             let others = tx.range(&begin, &same.end().0, 2)?;
             if others.iter().any(|(key, _)| key[..] != entry.0) {
-                return refuse(
-                    Code::Duplicate,
-                    format!(
-                        "another row of table {:?} has the same values in the unique index {:?}",
-                        self.name(),
-                        index.name
-                    ),
+                return refuse!(
+                    Duplicate,
+                    "another row of table {:?} has the same values in the unique index {:?}",
+                    self.name(),
+                    index.name
                 );
             }
         }

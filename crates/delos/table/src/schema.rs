@@ -7,7 +7,7 @@ use crate::Result;
 use crate::keys::{COUNTERS, Key, Reads, SCHEMAS, SCHEMAS_END};
 use crate::proto::{self, Kind};
 use crate::value::Value;
-use crate::{Code, Ended, Refused, limits, refuse};
+use crate::{Ended, Refused, limits};
 use bytes::Bytes;
 use plinth_core::Error;
 use plinth_delos::store::RwTx;
@@ -118,13 +118,11 @@ impl Schema {
             Some(at) => Ok(at),
             None => {
                 let all: Vec<&str> = self.columns.iter().map(|c| &c.name[..]).collect();
-                refuse(
-                    Code::BadRequest,
-                    format!(
-                        "table {:?} has no column {name:?}; it has {}",
-                        self.name,
-                        all.join(", ")
-                    ),
+                refuse!(
+                    BadRequest,
+                    "table {:?} has no column {name:?}; it has {}",
+                    self.name,
+                    all.join(", ")
                 )
             }
         }
@@ -136,10 +134,7 @@ impl Schema {
         let found = self.indexes.iter().position(|index| index.name == name);
         match found {
             Some(at) => Ok(at),
-            None => refuse(
-                Code::Unknown,
-                format!("table {:?} has no index {name:?}", self.name),
-            ),
+            None => refuse!(Unknown, "table {:?} has no index {name:?}", self.name),
         }
     }
 
@@ -217,7 +212,7 @@ pub fn find(rows: &impl Reads, name: &str) -> Result<Option<Schema>> {
 pub fn load(rows: &impl Reads, name: &str) -> Result<Schema, Ended> {
     match find(rows, name)? {
         Some(schema) => Ok(schema),
-        None => refuse(Code::Unknown, format!("there is no table {name:?}")),
+        None => refuse!(Unknown, "there is no table {name:?}"),
     }
 }
 

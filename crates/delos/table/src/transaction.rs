@@ -8,7 +8,7 @@ use crate::request::{Assignment, Cells, Condition, Expect, Operation, To, Transa
 use crate::rows::{Row, Table};
 use crate::scan::Scan;
 use crate::value::{Value, kind_name};
-use crate::{Code, Ended, Refused, limits, refuse};
+use crate::{Ended, Refused, limits};
 use plinth_delos::store::RwTx;
 use plinth_runtime::nobody_has_lied;
 use std::collections::BTreeMap;
@@ -56,13 +56,11 @@ fn check(tx: &RwTx, table: &Table, number: usize, condition: &Condition) -> Resu
             }
         }
     };
-    refuse(
-        Code::ConditionFailed,
-        format!(
-            "condition {} does not hold: {why} in table {:?}",
-            number + 1,
-            table.name()
-        ),
+    refuse!(
+        ConditionFailed,
+        "condition {} does not hold: {why} in table {:?}",
+        number + 1,
+        table.name()
     )
 }
 
@@ -81,9 +79,9 @@ impl Course {
             Operation::Update { table, key, set } => {
                 let (key, row) = self.row(tx, &table, &key)?;
                 let Some(row) = row else {
-                    return refuse(
-                        Code::RowNotFound,
-                        format!("there is no such row to update in table {table:?}"),
+                    return refuse!(
+                        RowNotFound,
+                        "there is no such row to update in table {table:?}"
                     );
                 };
                 self.update(tx, &table, key, row, &set)
@@ -122,10 +120,7 @@ impl Course {
         let key = table.key_of(&row);
         let before = table.get(tx, &key)?;
         if is_new && before.is_some() {
-            return refuse(
-                Code::RowExists,
-                format!("table {name:?} has a row with this key already"),
-            );
+            return refuse!(RowExists, "table {name:?} has a row with this key already");
         }
         self.write(tx, name, &key, before.as_ref(), Some(&row))
     }
@@ -154,13 +149,11 @@ impl Course {
         self.changed += 1;
         self.written += self.tables[name].write(tx, key, before, after)?;
         if self.changed > limits::ROWS_CHANGED || self.written > limits::BYTES_WRITTEN {
-            return refuse(
-                Code::TooLarge,
-                format!(
-                    "a transaction changes at most {} rows and writes at most {} bytes",
-                    limits::ROWS_CHANGED,
-                    limits::BYTES_WRITTEN
-                ),
+            return refuse!(
+                TooLarge,
+                "a transaction changes at most {} rows and writes at most {} bytes",
+                limits::ROWS_CHANGED,
+                limits::BYTES_WRITTEN
             );
         }
         Ok(())
@@ -197,15 +190,13 @@ impl Course {
                 || self.changed + found.len() > limits::ROWS_CHANGED
                 || bytes > limits::BYTES_WRITTEN;
             if is_too_much {
-                return refuse(
-                    Code::TooLarge,
-                    format!(
-                        "the filters of a transaction look at {} rows at most, and it changes {} rows of {} bytes: \
+                return refuse!(
+                    TooLarge,
+                    "the filters of a transaction look at {} rows at most, and it changes {} rows of {} bytes: \
                          narrow the filter, or do a part at a time",
-                        limits::ROWS_SEARCHED,
-                        limits::ROWS_CHANGED,
-                        limits::BYTES_WRITTEN
-                    ),
+                    limits::ROWS_SEARCHED,
+                    limits::ROWS_CHANGED,
+                    limits::BYTES_WRITTEN
                 );
             }
         }
@@ -219,18 +210,13 @@ fn assign(table: &Table, row: &mut Row, set: &[Assignment]) -> Result<(), Refuse
         let at = table.schema.column(column)?;
         let about = &table.schema.columns[at];
         if given.contains(&at) {
-            return refuse(
-                Code::BadRequest,
-                format!("column {column:?} is given twice"),
-            );
+            return refuse!(BadRequest, "column {column:?} is given twice");
         }
         given.push(at);
         if table.key.contains(&at) {
-            return refuse(
-                Code::BadRequest,
-                format!(
-                    "column {column:?} is part of the primary key: delete the row and insert another"
-                ),
+            return refuse!(
+                BadRequest,
+                "column {column:?} is part of the primary key: delete the row and insert another"
             );
         }
         row[at] = match to {
@@ -238,12 +224,10 @@ fn assign(table: &Table, row: &mut Row, set: &[Assignment]) -> Result<(), Refuse
             To::Add(more) => sum(&row[at], more, about.kind(), column)?,
         };
         if row[at].is_null() && !about.nullable {
-            return refuse(
-                Code::BadRequest,
-                format!(
-                    "column {column:?} of table {:?} needs a value",
-                    table.name()
-                ),
+            return refuse!(
+                BadRequest,
+                "column {column:?} of table {:?} needs a value",
+                table.name()
             );
         }
     }
@@ -258,20 +242,18 @@ fn sum(before: &Value, more: &Value, kind: Kind, column: &str) -> Result<Value, 
         (Value::Int(before), Value::Int(more)) => before.checked_add(*more).map(Value::Int),
         (Value::Float(before), Value::Float(more)) => Some(Value::float(before + more)),
         _ => {
-            return refuse(
-                Code::BadRequest,
-                format!(
-                    "column {column:?} is {}: only numbers are added to",
-                    kind_name(kind)
-                ),
+            return refuse!(
+                BadRequest,
+                "column {column:?} is {}: only numbers are added to",
+                kind_name(kind)
             );
         }
     };
     match sum {
         Some(sum) => Ok(sum),
-        None => refuse(
-            Code::BadRequest,
-            format!("column {column:?} would be larger than 64 bits hold"),
+        None => refuse!(
+            BadRequest,
+            "column {column:?} would be larger than 64 bits hold"
         ),
     }
 }

@@ -1,7 +1,7 @@
 //! Values and their kinds: one order, the same in memory and in keys.
 
+use crate::Refused;
 use crate::proto::{self, Kind, value::Is};
-use crate::{Code, Refused, refuse};
 use bytes::Bytes;
 use plinth_core::Error;
 use plinth_core::tuple::Element;
@@ -57,13 +57,11 @@ impl Value {
                 Ok(Value::Float(int as f64))
             }
             (value, _) if value.kind().is_none_or(|own| own == kind) => Ok(value),
-            (value, _) => refuse(
-                Code::BadRequest,
-                format!(
-                    "column {column:?} is {}, and the value is {}",
-                    kind_name(kind),
-                    value.kind().map_or("null", kind_name)
-                ),
+            (value, _) => refuse!(
+                BadRequest,
+                "column {column:?} is {}, and the value is {}",
+                kind_name(kind),
+                value.kind().map_or("null", kind_name)
             ),
         }
     }
