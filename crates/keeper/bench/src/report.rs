@@ -114,8 +114,7 @@ fn of_sessions(lives: &[&Life]) -> Value {
 /// the most.
 fn ratios(first: &Value, other: &Value) -> Value {
     let rate = |round: &Value| round["operations_per_second"].as_f64();
-    let pairs = first["rounds"].as_array().into_iter().flatten();
-    let pairs = pairs.zip(other["rounds"].as_array().into_iter().flatten());
+    let pairs = rounds(first).zip(rounds(other));
     let of_round = |(a, b)| Some(rate(a)? / rate(b)?.max(1e-9));
     let mut rates: Vec<f64> = pairs.filter_map(of_round).collect();
     rates.sort_by(f64::total_cmp);
@@ -262,22 +261,6 @@ pub fn page(objects: &[Value]) -> String {
     out
 }
 
-fn row<'a>(out: &mut String, cells: impl IntoIterator<Item = &'a str>) {
-    out.push_str("<tr>");
-    for cell in cells {
-        write!(out, "<td>{}</td>", escape(cell)).expect(INFALLIBLE);
-    }
-    out.push_str("</tr>");
-}
-
-fn head(out: &mut String, title: &str, cells: &[&str]) {
-    write!(out, "<h2>{title}</h2><table><tr>").expect(INFALLIBLE);
-    for cell in cells {
-        write!(out, "<th>{cell}</th>").expect(INFALLIBLE);
-    }
-    out.push_str("</tr>");
-}
-
 fn text(value: &Value) -> String {
     match value.as_str() {
         Some(text) => text.into(),
@@ -285,135 +268,113 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// The first server divided by the others, with what a comparison must know of its circumstances.
-fn comparisons(out: &mut String, objects: &[Value]) {
-    let is_second = |object: &&Value| object["first_server_to_this"].is_object();
-    if !objects.iter().any(|object| is_second(&object)) {
-        return;
+/// A table whose columns are a title and a place in each of the objects.
+fn show(out: &mut String, title: &str, columns: &[(&str, &str)], objects: Vec<Value>) {
+    write!(out, "<h2>{title}</h2><table><tr>").expect(INFALLIBLE);
+    for (name, _) in columns {
+        write!(out, "<th>{name}</th>").expect(INFALLIBLE);
     }
-    head(
-        out,
-        "The first server divided by the other",
-        &[
-            "other",
-            "workload",
-            "clients",
-            "throughput",
-            "least",
-            "most",
-            "p50",
-            "p99",
-            "p99.9",
-            "a server CPU second",
-            "memory",
-            "load average",
-            "load generator, cores",
-        ],
-    );
-    for object in objects.iter().filter(is_second) {
-        let ratio = &object["first_server_to_this"];
-        let loads = object["rounds"].as_array().into_iter().flatten();
-        let load = loads
-            .filter_map(|round| round["load_average"].as_f64())
-            .fold(0.0, f64::max);
-        let cells = [
-            &object["label"],
-            &object["workload"],
-            &object["clients"],
-            &ratio["operations_per_second"],
-            &ratio["least"],
-            &ratio["most"],
-            &ratio["p50"],
-            &ratio["p99"],
-            &ratio["p99_9"],
-            &ratio["operations_per_server_cpu_s"],
-            &ratio["memory"],
-            &json!(load),
-            &object["load_generator_cores"],
-        ];
-        let cells = cells.map(text);
-        row(out, cells.iter().map(String::as_str));
+    out.push_str("</tr>");
+    for object in objects {
+        out.push_str("<tr>");
+        for (_, place) in columns {
+            let cell = text(object.pointer(place).unwrap_or(&Value::Null));
+            write!(out, "<td>{}</td>", escape(&cell)).expect(INFALLIBLE);
+        }
+        out.push_str("</tr>");
     }
     out.push_str("</table>");
+}
+
+/// The object with one more member.
+fn with(object: &Value, name: &str, member: Value) -> Value {
+    let mut object = object.clone();
+    object[name] = member;
+    object
+}
+
+fn rounds(object: &Value) -> impl Iterator<Item = &Value> {
+    object["rounds"].as_array().into_iter().flatten()
+}
+
+/// The first server divided by the others, with what a comparison must know of its circumstances.
+fn comparisons(out: &mut String, objects: &[Value]) {
+    const COLUMNS: [(&str, &str); 13] = [
+        ("other", "/label"),
+        ("workload", "/workload"),
+        ("clients", "/clients"),
+        ("throughput", "/first_server_to_this/operations_per_second"),
+        ("least", "/first_server_to_this/least"),
+        ("most", "/first_server_to_this/most"),
+        ("p50", "/first_server_to_this/p50"),
+        ("p99", "/first_server_to_this/p99"),
+        ("p99.9", "/first_server_to_this/p99_9"),
+        (
+            "a server CPU second",
+            "/first_server_to_this/operations_per_server_cpu_s",
+        ),
+        ("memory", "/first_server_to_this/memory"),
+        ("load average", "/load"),
+        ("load generator, cores", "/load_generator_cores"),
+    ];
+    let seconds = objects.iter();
+    let seconds = seconds.filter(|object| object["first_server_to_this"].is_object());
+    let loaded = seconds.map(|object| {
+        let loads = rounds(object).filter_map(|round| round["load_average"].as_f64());
+        with(object, "load", json!(loads.fold(0.0, f64::max)))
+    });
+    let loaded: Vec<Value> = loaded.collect();
+    if !loaded.is_empty() {
+        let title = "The first server divided by the other";
+        show(out, title, &COLUMNS, loaded);
+    }
 }
 
 fn kinds(out: &mut String, objects: &[Value]) {
-    head(
-        out,
-        "Kinds of operations",
-        &[
-            "server",
-            "workload",
-            "clients",
-            "kind",
-            "operations",
-            "p50 ms",
-            "p99",
-            "p99.9",
-            "max",
-        ],
-    );
-    for object in objects {
-        for (kind, latency) in object["kinds"].as_object().into_iter().flatten() {
-            let kind = json!(kind);
-            let cells = [
-                &object["label"],
-                &object["workload"],
-                &object["clients"],
-                &kind,
-                &latency["operations"],
-                &latency["p50"],
-                &latency["p99"],
-                &latency["p99_9"],
-                &latency["max"],
-            ];
-            let cells = cells.map(text);
-            row(out, cells.iter().map(String::as_str));
-        }
-    }
-    out.push_str("</table>");
+    const COLUMNS: [(&str, &str); 9] = [
+        ("server", "/label"),
+        ("workload", "/workload"),
+        ("clients", "/clients"),
+        ("kind", "/kind"),
+        ("operations", "/of_kind/operations"),
+        ("p50 ms", "/of_kind/p50"),
+        ("p99", "/of_kind/p99"),
+        ("p99.9", "/of_kind/p99_9"),
+        ("max", "/of_kind/max"),
+    ];
+    let of_kinds = objects.iter().flat_map(|object| {
+        let kinds = object["kinds"].as_object().into_iter().flatten();
+        kinds.map(|(kind, latency)| {
+            with(
+                &with(object, "kind", json!(kind)),
+                "of_kind",
+                latency.clone(),
+            )
+        })
+    });
+    show(out, "Kinds of operations", &COLUMNS, of_kinds.collect());
 }
 
 fn sessions(out: &mut String, objects: &[Value]) {
-    let disturbed = || {
-        objects
-            .iter()
-            .filter(|object| object["sessions"].is_object())
-    };
-    if disturbed().next().is_none() {
-        return;
+    const COLUMNS: [(&str, &str); 8] = [
+        ("server", "/label"),
+        ("sessions", "/sessions/sessions"),
+        ("moved", "/sessions/moved"),
+        ("lost", "/sessions/lost"),
+        ("longest gap s, p50", "/sessions/longest_gap_s/p50"),
+        ("p99", "/sessions/longest_gap_s/p99"),
+        ("max", "/sessions/longest_gap_s/max"),
+        ("answers of each second", "/seconds"),
+    ];
+    let disturbed = objects.iter();
+    let disturbed = disturbed.filter(|object| object["sessions"].is_object());
+    let disturbed = disturbed.map(|object| {
+        let seconds = rounds(object).map(|round| round["answers_of_each_second"].to_string());
+        let seconds: Vec<String> = seconds.collect();
+        with(object, "seconds", json!(seconds.join(" ")))
+    });
+    let disturbed: Vec<Value> = disturbed.collect();
+    if !disturbed.is_empty() {
+        show(out, "Sessions that were disturbed", &COLUMNS, disturbed);
     }
-    head(
-        out,
-        "Sessions that were disturbed",
-        &[
-            "server",
-            "sessions",
-            "moved",
-            "lost",
-            "longest gap s, p50",
-            "p99",
-            "max",
-            "answers of each second",
-        ],
-    );
-    for object in disturbed() {
-        let (sessions, gap) = (&object["sessions"], &object["sessions"]["longest_gap_s"]);
-        let seconds = object["rounds"].as_array().into_iter().flatten();
-        let seconds = seconds.map(|round| round["answers_of_each_second"].to_string());
-        let seconds = json!(seconds.collect::<Vec<_>>().join(" "));
-        let cells = [
-            &object["label"],
-            &sessions["sessions"],
-            &sessions["moved"],
-            &sessions["lost"],
-            &gap["p50"],
-            &gap["p99"],
-            &gap["max"],
-            &seconds,
-        ];
-        let cells = cells.map(text);
-        row(out, cells.iter().map(String::as_str));
-    }
-    out.push_str("</table>");
 }
