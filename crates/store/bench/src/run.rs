@@ -43,22 +43,7 @@ pub struct Plan {
 pub struct Measured {
     pub plan: Plan,
     pub duration_s: f64,
-    pub transactions: u64,
-    pub operations: u64,
-    pub conflicts: u64,
-    /// Attempts that failed for another reason than a conflict and were retried.
-    pub retries: u64,
-    /// Transactions that failed with an error that is not retried.
-    pub errors: u64,
-    pub first_error: Option<Error>,
-    /// Transactions that were due by the rate but did not begin, because too many were under way.
-    pub turned_away: u64,
-    pub latency: Histogram<u64>,
-    pub read_version: Histogram<u64>,
-    pub reads: Histogram<u64>,
-    pub commits: Histogram<u64>,
-    /// One entry per second.
-    pub timeline: Vec<Second>,
+    pub counted: Counted,
     pub server: Option<Usage>,
 }
 
@@ -78,22 +63,27 @@ impl Second {
     }
 }
 
-/// Counters of the clients of one thread.
-struct Counted {
+/// Counters of the clients of one thread, or of all.
+#[derive(Clone, Debug)]
+pub struct Counted {
     /// Start of the measured interval; nothing is counted before it.
     from: Option<Instant>,
-    transactions: u64,
-    operations: u64,
-    conflicts: u64,
-    retries: u64,
-    errors: u64,
-    first_error: Option<Error>,
-    turned_away: u64,
-    latency: Histogram<u64>,
-    read_version: Histogram<u64>,
-    reads: Histogram<u64>,
-    commits: Histogram<u64>,
-    timeline: Vec<Second>,
+    pub transactions: u64,
+    pub operations: u64,
+    pub conflicts: u64,
+    /// Attempts that failed for another reason than a conflict and were retried.
+    pub retries: u64,
+    /// Transactions that failed with an error that is not retried.
+    pub errors: u64,
+    pub first_error: Option<Error>,
+    /// Transactions that were due by the rate but did not begin, because too many were under way.
+    pub turned_away: u64,
+    pub latency: Histogram<u64>,
+    pub read_version: Histogram<u64>,
+    pub reads: Histogram<u64>,
+    pub commits: Histogram<u64>,
+    /// One entry per second.
+    pub timeline: Vec<Second>,
 }
 
 impl Counted {
@@ -379,18 +369,7 @@ pub async fn run<T: Target>(
     Ok(Measured {
         plan,
         duration_s,
-        transactions: counted.transactions,
-        operations: counted.operations,
-        conflicts: counted.conflicts,
-        retries: counted.retries,
-        errors: counted.errors,
-        first_error: counted.first_error,
-        turned_away: counted.turned_away,
-        timeline: counted.timeline,
-        latency: counted.latency,
-        read_version: counted.read_version,
-        reads: counted.reads,
-        commits: counted.commits,
+        counted,
         server,
     })
 }
@@ -425,17 +404,17 @@ async fn check_table(database: &impl Target, plan: &Plan) -> std::result::Result
 
 impl Measured {
     pub fn operations_per_second(&self) -> f64 {
-        self.operations as f64 / self.duration_s
+        self.counted.operations as f64 / self.duration_s
     }
 
     pub fn transactions_per_second(&self) -> f64 {
-        self.transactions as f64 / self.duration_s
+        self.counted.transactions as f64 / self.duration_s
     }
 
     /// `None` if the servers' CPU time is not known.
     pub fn operations_per_server_cpu_s(&self) -> Option<f64> {
         let used = self.server.as_ref().filter(|used| used.cpu_s > 0.0)?;
-        Some(self.operations as f64 / used.cpu_s)
+        Some(self.counted.operations as f64 / used.cpu_s)
     }
 
     /// The object that `--json` prints.
@@ -451,27 +430,27 @@ impl Measured {
             "workload": self.plan.workload.name,
             "clients": self.plan.clients,
             "rate": self.plan.rate,
-            "turned_away": self.turned_away,
+            "turned_away": self.counted.turned_away,
             "threads": self.plan.threads,
             "rows": self.plan.rows,
             "duration_s": round(self.duration_s, 3),
-            "transactions": self.transactions,
-            "operations": self.operations,
+            "transactions": self.counted.transactions,
+            "operations": self.counted.operations,
             "operations_per_second": round(self.operations_per_second(), 1),
             "transactions_per_second": round(self.transactions_per_second(), 1),
-            "latency_ms": quantiles(&self.latency),
-            "read_version_ms": phase(&self.read_version),
-            "reads_ms": phase(&self.reads),
-            "commit_ms": phase(&self.commits),
-            "conflicts": self.conflicts,
-            "retries": self.retries,
-            "errors": self.errors,
-            "timeline": self.timeline.iter().map(|second| json!({
+            "latency_ms": quantiles(&self.counted.latency),
+            "read_version_ms": phase(&self.counted.read_version),
+            "reads_ms": phase(&self.counted.reads),
+            "commit_ms": phase(&self.counted.commits),
+            "conflicts": self.counted.conflicts,
+            "retries": self.counted.retries,
+            "errors": self.counted.errors,
+            "timeline": self.counted.timeline.iter().map(|second| json!({
                 "transactions": second.transactions,
                 "latency_p50_ms": round(quantile_ms(&second.latency, 0.50), 3),
                 "latency_p99_ms": round(quantile_ms(&second.latency, 0.99), 3),
             })).collect::<Vec<_>>(),
-            "first_error": self.first_error.map(|error| error.to_string()),
+            "first_error": self.counted.first_error.map(|error| error.to_string()),
             "server_processes": self.plan.server_pids.len(),
             "server_cpu_s": self.server.as_ref().map(|used| round(used.cpu_s, 2)),
             "server_memory_bytes": self.server.as_ref().map(|used| used.memory_bytes),
@@ -504,7 +483,10 @@ mod tests {
             let measured = run(plan("bulk-load", 2), || MemoryCluster::new().database())
                 .await
                 .expect("runs");
-            assert_eq!((measured.operations, measured.transactions), (5000, 6));
+            assert_eq!(
+                (measured.counted.operations, measured.counted.transactions),
+                (5000, 6)
+            );
             let object = measured.to_json();
             for field in [
                 "workload",
@@ -552,11 +534,16 @@ mod tests {
                 ..plan("random-50-50", 2)
             };
             let measured = run(plan, open).await.expect("runs");
-            let offered = measured.transactions + measured.turned_away;
+            let offered = measured.counted.transactions + measured.counted.turned_away;
             assert!((300..=900).contains(&offered), "{offered}");
-            assert!(measured.timeline.len() >= 2);
-            let counted: u64 = measured.timeline.iter().map(|s| s.transactions).sum();
-            assert_eq!(counted, measured.transactions);
+            assert!(measured.counted.timeline.len() >= 2);
+            let counted: u64 = measured
+                .counted
+                .timeline
+                .iter()
+                .map(|s| s.transactions)
+                .sum();
+            assert_eq!(counted, measured.counted.transactions);
         });
     }
 
@@ -569,8 +556,11 @@ mod tests {
                 MemoryCluster::with_rows(rows).database()
             };
             let measured = run(plan("random-50-50", 1), open).await.expect("runs");
-            assert!(measured.transactions > 0);
-            assert_eq!(measured.operations, measured.transactions * 10);
+            assert!(measured.counted.transactions > 0);
+            assert_eq!(
+                measured.counted.operations,
+                measured.counted.transactions * 10
+            );
             assert!(measured.duration_s >= 0.1 && measured.duration_s < 2.0);
         });
     }

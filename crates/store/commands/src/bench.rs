@@ -197,12 +197,12 @@ fn measure(arguments: Run) -> Outcome {
             );
         }
         print_measured(&measured, &calibration, arguments.json);
-        match measured.first_error {
+        match measured.counted.first_error {
             Some(error) if workload.is_bulk_load() => Err(format!(
                 "{} transactions of the load were given up, and their rows are missing; the first error: {error}",
-                measured.errors
+                measured.counted.errors
             )),
-            Some(error) if measured.transactions == 0 => Err(format!(
+            Some(error) if measured.counted.transactions == 0 => Err(format!(
                 "no transaction succeeded; the first error: {error}"
             )),
             _ => Ok(()),
@@ -312,13 +312,13 @@ fn print_table(measured: &Measured) {
         "conflicts, retries, errors",
         format!(
             "{}, {}, {}",
-            measured.conflicts, measured.retries, measured.errors
+            measured.counted.conflicts, measured.counted.retries, measured.counted.errors
         ),
     );
     if plan.rate.is_some() {
-        row("turned away", grouped(measured.turned_away as f64));
+        row("turned away", grouped(measured.counted.turned_away as f64));
     }
-    if let Some(error) = measured.first_error {
+    if let Some(error) = measured.counted.first_error {
         row("first error", error.to_string());
     }
     if let (Some(used), Some(rate)) = (&measured.server, measured.operations_per_server_cpu_s()) {
