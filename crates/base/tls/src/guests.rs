@@ -3,7 +3,7 @@
 
 use crate::judge::{Judge, Policy, Refused};
 use crate::session::{Hearer, Session};
-use crate::verifier::{Findings, Looker, OfOpeners};
+use crate::verifier::{Findings, Looker};
 use crate::{Material, PROVIDER, Settings, Source, WallClock, alerts, distinguished, x509};
 use bytes::{Bytes, BytesMut};
 use plinth_identity::Side;
@@ -298,7 +298,7 @@ impl Ready {
         let builder = ServerConfig::builder_with_details(PROVIDER.clone(), Arc::new(WallClock));
         let mut config = builder
             .with_protocol_versions(&[&TLS13, &TLS12])?
-            .with_client_cert_verifier(Arc::new(OfOpeners(findings)))
+            .with_client_cert_verifier(findings)
             .with_cert_resolver(self.own.clone());
         // A session that is resumed would show no certificate.
         config.send_tls13_tickets = 0;

@@ -56,7 +56,7 @@ use std::convert::Infallible;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
-use verifier::{Findings, OfAcceptors, OfOpeners, Peers};
+use verifier::{Findings, Peers};
 
 pub(crate) static PROVIDER: LazyLock<Arc<CryptoProvider>> =
     LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
@@ -205,7 +205,7 @@ impl Ready {
         let mut config = builder
             .with_protocol_versions(&[&TLS13])?
             .dangerous() // the verifier does more than the one of `rustls`, which knows names only
-            .with_custom_certificate_verifier(Arc::new(OfAcceptors(findings)))
+            .with_custom_certificate_verifier(findings)
             .with_client_cert_resolver(self.own.clone());
         config.resumption = Resumption::disabled();
         config.enable_sni = false;
@@ -221,7 +221,7 @@ impl Ready {
         let builder = ServerConfig::builder_with_details(PROVIDER.clone(), Arc::new(WallClock));
         let mut config = builder
             .with_protocol_versions(&[&TLS13])?
-            .with_client_cert_verifier(Arc::new(OfOpeners(findings)))
+            .with_client_cert_verifier(findings)
             .with_cert_resolver(self.own.clone());
         config.send_tls13_tickets = 0;
         UnbufferedServerConnection::new(Arc::new(config))

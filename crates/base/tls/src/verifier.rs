@@ -108,31 +108,41 @@ impl<L: Looker> Findings<L> {
     }
 }
 
+/// Proofs of keys are checked alike on both sides.
+macro_rules! checks_signatures {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            own: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            verify_tls12_signature(message, own, signed, &algorithms())
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            own: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            verify_tls13_signature(message, own, signed, &algorithms())
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            algorithms().supported_schemes()
+        }
+    };
+}
+
 /// The side that was connected to, about the opener.
-pub(crate) struct OfOpeners<L: Looker>(pub Arc<Findings<L>>);
-
-/// The opener, about the other side.
-pub(crate) struct OfAcceptors<L: Looker>(pub Arc<Findings<L>>);
-
-impl<L: Looker> fmt::Debug for OfOpeners<L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl<L: Looker> fmt::Debug for OfAcceptors<L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl<L: Looker> ClientCertVerifier for OfOpeners<L> {
+impl<L: Looker> ClientCertVerifier for Findings<L> {
     fn offer_client_auth(&self) -> bool {
-        self.0.looker.asks_openers()
+        self.looker.asks_openers()
     }
 
     fn client_auth_mandatory(&self) -> bool {
-        self.0.looker.needs_openers()
+        self.looker.needs_openers()
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
@@ -145,34 +155,15 @@ impl<L: Looker> ClientCertVerifier for OfOpeners<L> {
         rest: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        self.0.look(own, rest, now)?;
+        self.look(own, rest, now)?;
         Ok(ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        own: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, own, signed, &algorithms())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        own: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, own, signed, &algorithms())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        algorithms().supported_schemes()
-    }
+    checks_signatures!();
 }
 
-impl<L: Looker> ServerCertVerifier for OfAcceptors<L> {
+/// The opener, about the other side.
+impl<L: Looker> ServerCertVerifier for Findings<L> {
     /// The name is not compared: the greeting inside says which process is meant, and rules may ask for names.
     fn verify_server_cert(
         &self,
@@ -182,29 +173,9 @@ impl<L: Looker> ServerCertVerifier for OfAcceptors<L> {
         _ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        self.0.look(own, rest, now)?;
+        self.look(own, rest, now)?;
         Ok(ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        own: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, own, signed, &algorithms())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        own: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, own, signed, &algorithms())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        algorithms().supported_schemes()
-    }
+    checks_signatures!();
 }

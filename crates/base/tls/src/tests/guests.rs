@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::judge::{Judge, Trust};
-use crate::verifier::{Findings, OfAcceptors, Peers};
+use crate::verifier::{Findings, Peers};
 use crate::{ClientAuth, Guest, Guests, Wanted as Asked};
 use rustls::crypto::ring::sign::any_supported_type;
 use rustls::pki_types::pem::PemObject;
@@ -24,7 +24,7 @@ fn bare(version: &'static SupportedProtocolVersion) -> ClientConfig {
         .with_protocol_versions(&[version])
         .expect("a version")
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(OfAcceptors(Arc::new(Findings::new(looker)))))
+        .with_custom_certificate_verifier(Arc::new(Findings::new(looker)))
         .with_no_client_auth()
 }
 

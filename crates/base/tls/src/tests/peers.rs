@@ -4,7 +4,7 @@ use super::*;
 use crate::ToVerdict;
 use crate::judge::{Judge, Trust};
 use crate::session::{Session, encode};
-use crate::verifier::{Findings, OfAcceptors, Peers};
+use crate::verifier::{Findings, Peers};
 use bytes::Buf;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use rustls::ConnectionTrafficSecrets;
@@ -333,7 +333,7 @@ fn bare_opener() -> (UnbufferedClientConnection, Arc<Findings<Peers>>) {
         .with_protocol_versions(&[&rustls::version::TLS13])
         .expect("a version")
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(OfAcceptors(findings.clone())))
+        .with_custom_certificate_verifier(findings.clone())
         .with_no_client_auth();
     config.enable_secret_extraction = true;
     let name = "example".try_into().expect("a name");
