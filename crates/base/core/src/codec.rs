@@ -47,6 +47,31 @@ pub trait Codec: Sized {
     }
 }
 
+/// How a field is encoded whose type has other values than it may have.
+pub trait As<T> {
+    const LEAST: usize;
+
+    fn put(value: &T, out: &mut Output);
+    fn take(input: &mut Bytes) -> Option<T>;
+    fn draw(source: &mut dyn Source) -> T;
+}
+
+/// A number within these bounds.
+pub struct Within<const FIRST: u64, const LAST: u64>;
+
+impl<const FIRST: u64, const LAST: u64> As<u64> for Within<FIRST, LAST> {
+    const LEAST: usize = u64::LEAST;
+    fn put(value: &u64, out: &mut Output) {
+        value.put(out);
+    }
+    fn take(input: &mut Bytes) -> Option<u64> {
+        u64::take(input).filter(|number| (FIRST..=LAST).contains(number))
+    }
+    fn draw(source: &mut dyn Source) -> u64 {
+        FIRST + u64::draw(source) % (LAST - FIRST + 1)
+    }
+}
+
 /// A source of random values.
 pub trait Source {
     /// Below `n`.
@@ -271,15 +296,30 @@ impl Codec for Uid {
     }
 }
 
-/// Declares a struct whose encoding is its fields in order.
+/// What a field's type does for its encoding, or what the type after `as` does.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! encoding {
+    ($what:ident, $type:ty) => {
+        <$type as $crate::codec::Codec>::$what
+    };
+    ($what:ident, $type:ty, $as:ty) => {
+        <$as as $crate::codec::As<$type>>::$what
+    };
+}
+
+/// Declares a struct whose encoding is its fields in order. `field: u64 as Within<1, 9>` says how a field is encoded
+/// otherwise than its type; see [`As`](codec::As).
 #[macro_export]
 macro_rules! record {
-    ($($(#[$meta:meta])* pub struct $name:ident { $($(#[$field_meta:meta])* pub $field:ident: $type:ty,)* })*) => {$(
+    ($($(#[$meta:meta])* pub struct $name:ident {
+        $($(#[$field_meta:meta])* pub $field:ident: $type:ty $(as $as:ty)?,)*
+    })*) => {$(
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq)]
         pub struct $name { $($(#[$field_meta])* pub $field: $type,)* }
 
-        $crate::codec_for!($name { $($field: $type,)* });
+        $crate::codec_for!($name { $($field: $type $(as $as)?,)* });
     )*};
 }
 
@@ -300,21 +340,23 @@ macro_rules! codec_for {
             }
         }
     };
-    ($name:ident { $($field:ident: $type:ty,)* }) => {
+    ($name:ident { $($field:ident: $type:ty $(as $as:ty)?,)* }) => {
         impl $crate::codec::Codec for $name {
-            const LEAST: usize = 0 $(+ <$type as $crate::codec::Codec>::LEAST)*;
+            const LEAST: usize = 0 $(+ $crate::encoding!(LEAST, $type $(, $as)?))*;
             #[allow(unused_variables)]
             fn put(&self, out: &mut $crate::output::Output) {
-                $($crate::codec::Codec::put(&self.$field, out);)*
+                $($crate::encoding!(put, $type $(, $as)?)(&self.$field, out);)*
             }
             #[allow(unused_variables)]
             fn take(input: &mut ::bytes::Bytes) -> Option<Self> {
-                $(let $field = <$type as $crate::codec::Codec>::take(input)?;)*
+                $(let $field = $crate::encoding!(take, $type $(, $as)?)(input)?;)*
                 Some($name { $($field,)* })
             }
             #[allow(unused_variables)]
             fn draw(source: &mut dyn $crate::codec::Source) -> Self {
-                $name { $($field: <$type as $crate::codec::Codec>::draw(source),)* }
+                $name {$(
+                    $field: $crate::encoding!(draw, $type $(, $as)?)(source),
+                )*}
             }
         }
     };
@@ -327,8 +369,8 @@ macro_rules! variants {
     ($($(#[$meta:meta])* pub enum $name:ident { $(
         $(#[$variant_meta:meta])*
         $variant:ident
-        $(($inner:ident: $inner_type:ty))?
-        $({ $($(#[$field_meta:meta])* $field:ident: $type:ty),* $(,)? })?
+        $(($inner:ident: $inner_type:ty $(as $inner_as:ty)?))?
+        $({ $($(#[$field_meta:meta])* $field:ident: $type:ty $(as $as:ty)?),* $(,)? })?
         = $number:literal,
     )* })*) => {$(
         $(#[$meta])*
@@ -343,8 +385,8 @@ macro_rules! variants {
                 let mut least = usize::MAX;
                 $(
                     let bytes = 1
-                        $(+ <$inner_type as $crate::codec::Codec>::LEAST)?
-                        $($(+ <$type as $crate::codec::Codec>::LEAST)*)?;
+                        $(+ $crate::encoding!(LEAST, $inner_type $(, $inner_as)?))?
+                        $($(+ $crate::encoding!(LEAST, $type $(, $as)?))*)?;
                     if bytes < least {
                         least = bytes;
                     }
@@ -355,24 +397,24 @@ macro_rules! variants {
                 match self {$(
                     $name::$variant $(($inner))? $({ $($field,)* })? => {
                         <u8 as $crate::codec::Codec>::put(&$number, out);
-                        $($crate::codec::Codec::put($inner, out);)?
-                        $($($crate::codec::Codec::put($field, out);)*)?
+                        $($crate::encoding!(put, $inner_type $(, $inner_as)?)($inner, out);)?
+                        $($($crate::encoding!(put, $type $(, $as)?)($field, out);)*)?
                     }
                 )*}
             }
             fn take(input: &mut ::bytes::Bytes) -> Option<Self> {
                 Some(match <u8 as $crate::codec::Codec>::take(input)? {
                     $($number => $name::$variant
-                        $((<$inner_type as $crate::codec::Codec>::take(input)?))?
-                        $({ $($field: <$type as $crate::codec::Codec>::take(input)?,)* })?,)*
+                        $(($crate::encoding!(take, $inner_type $(, $inner_as)?)(input)?))?
+                        $({ $($field: $crate::encoding!(take, $type $(, $as)?)(input)?,)* })?,)*
                     _ => return None,
                 })
             }
             fn draw(source: &mut dyn $crate::codec::Source) -> Self {
                 let draws: &[fn(&mut dyn $crate::codec::Source) -> Self] = &[$(
                     |_source| $name::$variant
-                        $((<$inner_type as $crate::codec::Codec>::draw(_source)))?
-                        $({ $($field: <$type as $crate::codec::Codec>::draw(_source),)* })?,
+                        $(($crate::encoding!(draw, $inner_type $(, $inner_as)?)(_source)))?
+                        $({ $($field: $crate::encoding!(draw, $type $(, $as)?)(_source),)* })?,
                 )*];
                 draws[source.below(draws.len() as u64) as usize](source)
             }
@@ -409,6 +451,24 @@ mod tests {
             One(sample: Sample) = 1,
             Two { left: u16, right: Option<u64> } = 7,
         }
+
+        #[derive(Copy, Eq)]
+        pub enum Bounded {
+            One(number: u64 as Within<3, 9>) = 0,
+            Other { number: u64 as Within<0, 5> } = 1,
+        }
+    }
+
+    #[test]
+    fn a_number_out_of_bounds_is_refused_and_none_is_drawn() {
+        let within = |kind: u8, number: u64| Bounded::from_bytes((kind, number).to_bytes());
+        assert_eq!(within(0, 3), Some(Bounded::One(3)));
+        assert_eq!(within(0, 9), Some(Bounded::One(9)));
+        assert_eq!(within(1, 5), Some(Bounded::Other { number: 5 }));
+        for (kind, number) in [(0, 2), (0, 10), (1, 6)] {
+            assert_eq!(within(kind, number), None);
+        }
+        assert_eq!(Bounded::LEAST, 9);
     }
 
     #[test]

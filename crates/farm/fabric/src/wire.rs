@@ -141,10 +141,6 @@ impl Codec for Said {
     fn take(input: &mut Bytes) -> Option<Said> {
         Some(Said(std::mem::take(input)))
     }
-
-    fn draw(source: &mut dyn Source) -> Said {
-        Said(source.bytes())
-    }
 }
 
 /// Appends a frame. `body` is within the limits of an operation.

@@ -1,10 +1,8 @@
 //! What a durable machine writes to its journal. Bytes of a disk are hostile: what is decoded is within bounds.
 
 use crate::recovery::{Below, Id, Number, Redone, Write};
-use bytes::Bytes;
-use plinth_core::codec::{Codec, Source};
-use plinth_core::output::Output;
-use plinth_core::record;
+use plinth_core::codec::Within;
+use plinth_core::{record, variants};
 use plinth_farm_memory::TIMESTAMP_MAX;
 
 record! {
@@ -12,7 +10,7 @@ record! {
     #[derive(Eq)]
     pub struct Commit {
         pub id: Id,
-        pub written_at: u64,
+        pub written_at: u64 as Within<1, TIMESTAMP_MAX>,
         /// All regions that it writes to, here or elsewhere.
         pub regions: Vec<u16>,
         pub writes: Vec<Write>,
@@ -36,81 +34,19 @@ record! {
     }
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Entry {
-    Commit(Commit),
-    Settled(Settled),
-    Freed(Freed),
-    /// The region has no objects here from here on: its replica is new, or is gone.
-    Anew {
-        region: u16,
-    },
-    /// What was cut off the journal before: of each coordinator, all below is committed and in the backup, or had no
-    /// effect.
-    Below(Vec<Below>),
-    /// The machine uses no timestamp that is greater, until it says so again.
-    Time(u64),
-}
-
-impl Codec for Entry {
-    fn put(&self, out: &mut Output) {
-        match self {
-            Entry::Commit(commit) => {
-                0u8.put(out);
-                commit.put(out);
-            }
-            Entry::Settled(settled) => {
-                1u8.put(out);
-                settled.put(out);
-            }
-            Entry::Freed(freed) => {
-                2u8.put(out);
-                freed.put(out);
-            }
-            Entry::Anew { region } => (3u8, *region).put(out),
-            Entry::Below(below) => {
-                4u8.put(out);
-                below.put(out);
-            }
-            Entry::Time(mark) => (5u8, *mark).put(out),
-        }
-    }
-
-    fn take(input: &mut Bytes) -> Option<Entry> {
-        Some(match u8::take(input)? {
-            0 => {
-                let commit = Commit::take(input)?;
-                let is_time = (1..=TIMESTAMP_MAX).contains(&commit.written_at);
-                Entry::Commit(is_time.then_some(commit)?)
-            }
-            1 => Entry::Settled(Codec::take(input)?),
-            2 => Entry::Freed(Codec::take(input)?),
-            3 => Entry::Anew {
-                region: u16::take(input)?,
-            },
-            4 => Entry::Below(Codec::take(input)?),
-            5 => {
-                let mark = u64::take(input)?;
-                Entry::Time((mark <= TIMESTAMP_MAX).then_some(mark)?)
-            }
-            _ => return None,
-        })
-    }
-
-    fn draw(source: &mut dyn Source) -> Entry {
-        match source.below(6) {
-            0 => Entry::Commit(Commit {
-                written_at: 1 + u64::draw(source) % TIMESTAMP_MAX,
-                ..Commit::draw(source)
-            }),
-            1 => Entry::Settled(Codec::draw(source)),
-            2 => Entry::Freed(Codec::draw(source)),
-            3 => Entry::Anew {
-                region: Codec::draw(source),
-            },
-            4 => Entry::Below(Codec::draw(source)),
-            _ => Entry::Time(u64::draw(source) % TIMESTAMP_MAX),
-        }
+variants! {
+    #[derive(Eq)]
+    pub enum Entry {
+        Commit(commit: Commit) = 0,
+        Settled(settled: Settled) = 1,
+        Freed(freed: Freed) = 2,
+        /// The region has no objects here from here on: its replica is new, or is gone.
+        Anew { region: u16 } = 3,
+        /// What was cut off the journal before: of each coordinator, all below is committed and in the backup, or had
+        /// no effect.
+        Below(below: Vec<Below>) = 4,
+        /// The machine uses no timestamp that is greater, until it says so again.
+        Time(mark: u64 as Within<0, TIMESTAMP_MAX>) = 5,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::wire::{Number, Write};
 use bytes::Bytes;
-use plinth_core::codec::{Codec, Source};
+use plinth_core::codec::{As, Codec, Source, Within};
 use plinth_core::output::Output;
 use plinth_core::{record, variants};
 use plinth_farm_fabric::Machine;
@@ -25,19 +25,23 @@ record! {
     }
 }
 
-/// What a replica of a region knows of a transaction that wrote there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
-    /// A primary has the locks. The timestamp is not known here.
-    Locked,
-    /// A backup has CommitBackup.
-    Logged { written_at: u64 },
-    /// A primary has CommitPrimary, and its objects have the new versions.
-    Committed { written_at: u64 },
-    /// It is applied here, and its timestamp forgotten.
-    Truncated,
-    /// A recovery has committed it, and it is applied here.
-    Decided { written_at: u64 },
+type Time = Within<0, TIMESTAMP_MAX>;
+
+variants! {
+    /// What a replica of a region knows of a transaction that wrote there.
+    #[derive(Copy, Eq)]
+    pub enum State {
+        /// A primary has the locks. The timestamp is not known here.
+        Locked = 0,
+        /// A backup has CommitBackup.
+        Logged { written_at: u64 as Time } = 1,
+        /// A primary has CommitPrimary, and its objects have the new versions.
+        Committed { written_at: u64 as Time } = 2,
+        /// It is applied here, and its timestamp forgotten.
+        Truncated = 3,
+        /// A recovery has committed it, and it is applied here.
+        Decided { written_at: u64 as Time } = 4,
+    }
 }
 
 impl State {
@@ -95,11 +99,13 @@ pub struct Vote {
     pub written_at: Option<u64>,
 }
 
-/// What becomes of a transaction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fate {
-    Committed { written_at: u64 },
-    WithoutEffect,
+variants! {
+    /// What becomes of a transaction.
+    #[derive(Copy, Eq)]
+    pub enum Fate {
+        WithoutEffect = 0,
+        Committed { written_at: u64 as Time } = 1,
+    }
 }
 
 record! {
@@ -108,16 +114,16 @@ record! {
         pub id: Id,
         pub fate: Fate,
     }
-}
 
-/// A committed transaction, as replicas of a region shall have it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Redone {
-    pub id: Id,
-    pub regions: Vec<u16>,
-    pub written_at: u64,
-    /// In the region. None if all whole replicas have them already.
-    pub writes: Vec<Write>,
+    /// A committed transaction, as replicas of a region shall have it.
+    #[derive(Eq)]
+    pub struct Redone {
+        pub id: Id,
+        pub regions: Vec<u16>,
+        pub written_at: u64 as Time,
+        /// In the region. None if all whole replicas have them already.
+        pub writes: Vec<Write>,
+    }
 }
 
 variants! {
@@ -159,81 +165,6 @@ record! {
     }
 }
 
-fn take_time(input: &mut Bytes) -> Option<u64> {
-    u64::take(input).filter(|time| *time <= TIMESTAMP_MAX)
-}
-
-fn draw_time(source: &mut dyn Source) -> u64 {
-    u64::draw(source) & TIMESTAMP_MAX
-}
-
-impl Codec for State {
-    fn put(&self, out: &mut Output) {
-        match *self {
-            State::Locked => 0u8.put(out),
-            State::Logged { written_at } => (1u8, written_at).put(out),
-            State::Committed { written_at } => (2u8, written_at).put(out),
-            State::Truncated => 3u8.put(out),
-            State::Decided { written_at } => (4u8, written_at).put(out),
-        }
-    }
-
-    fn take(input: &mut Bytes) -> Option<State> {
-        Some(match u8::take(input)? {
-            0 => State::Locked,
-            1 => State::Logged {
-                written_at: take_time(input)?,
-            },
-            2 => State::Committed {
-                written_at: take_time(input)?,
-            },
-            3 => State::Truncated,
-            4 => State::Decided {
-                written_at: take_time(input)?,
-            },
-            _ => return None,
-        })
-    }
-
-    fn draw(source: &mut dyn Source) -> State {
-        let written_at = draw_time(source);
-        match source.below(5) {
-            0 => State::Locked,
-            1 => State::Logged { written_at },
-            2 => State::Committed { written_at },
-            3 => State::Truncated,
-            _ => State::Decided { written_at },
-        }
-    }
-}
-
-impl Codec for Fate {
-    fn put(&self, out: &mut Output) {
-        match *self {
-            Fate::WithoutEffect => 0u8.put(out),
-            Fate::Committed { written_at } => (1u8, written_at).put(out),
-        }
-    }
-
-    fn take(input: &mut Bytes) -> Option<Fate> {
-        Some(match u8::take(input)? {
-            0 => Fate::WithoutEffect,
-            1 => Fate::Committed {
-                written_at: take_time(input)?,
-            },
-            _ => return None,
-        })
-    }
-
-    fn draw(source: &mut dyn Source) -> Fate {
-        let written_at = draw_time(source);
-        match source.below(2) {
-            0 => Fate::WithoutEffect,
-            _ => Fate::Committed { written_at },
-        }
-    }
-}
-
 impl Codec for Vote {
     const LEAST: usize = Id::LEAST + 3;
 
@@ -250,7 +181,7 @@ impl Codec for Vote {
         let (id, regions) = (Id::take(input)?, Codec::take(input)?);
         let flags = u8::take(input).filter(|flags| *flags < 8)?;
         let written_at = match bool::take(input)? {
-            true => Some(take_time(input)?),
+            true => Some(Time::take(input)?),
             false => None,
         };
         Some(Vote {
@@ -270,36 +201,7 @@ impl Codec for Vote {
             is_everywhere: bool::draw(source),
             is_proof: bool::draw(source),
             is_open: bool::draw(source),
-            written_at: (source.below(2) == 0).then(|| draw_time(source)),
-        }
-    }
-}
-
-impl Codec for Redone {
-    const LEAST: usize = Id::LEAST + 1 + 8 + 1;
-
-    fn put(&self, out: &mut Output) {
-        self.id.put(out);
-        self.regions.put(out);
-        self.written_at.put(out);
-        self.writes.put(out);
-    }
-
-    fn take(input: &mut Bytes) -> Option<Redone> {
-        Some(Redone {
-            id: Codec::take(input)?,
-            regions: Codec::take(input)?,
-            written_at: take_time(input)?,
-            writes: Codec::take(input)?,
-        })
-    }
-
-    fn draw(source: &mut dyn Source) -> Redone {
-        Redone {
-            id: Codec::draw(source),
-            regions: Codec::draw(source),
-            written_at: draw_time(source),
-            writes: Codec::draw(source),
+            written_at: (source.below(2) == 0).then(|| Time::draw(source)),
         }
     }
 }
