@@ -39,14 +39,17 @@ pub struct Kind {
 #[linkme::distributed_slice]
 pub static KINDS: [Kind];
 
-/// Registers a kind of workload: its name, and how it is made from a space and a shape.
+/// Names a workload, and registers it as a kind: how it is made from a space and a shape.
 macro_rules! kind {
     ($name:literal, |$space:tt, $shape:tt| $workload:expr) => {
-        #[linkme::distributed_slice(super::KINDS)]
-        static KIND: super::Kind = super::Kind {
-            name: $name,
-            make: |$space, $shape| std::rc::Rc::new($workload),
-        };
+        fn name(&self) -> &'static str {
+            #[linkme::distributed_slice(super::KINDS)]
+            static KIND: super::Kind = super::Kind {
+                name: $name,
+                make: |$space, $shape| std::rc::Rc::new($workload),
+            };
+            KIND.name
+        }
     };
 }
 use kind;

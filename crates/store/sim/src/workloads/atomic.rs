@@ -56,12 +56,8 @@ impl Atomic {
     }
 }
 
-super::kind!("atomic", |space, _| Atomic::new(space));
-
 impl Workload for Atomic {
-    fn name(&self) -> &'static str {
-        "atomic"
-    }
+    super::kind!("atomic", |space, _| Atomic::new(space));
 
     fn work(&self, database: Database, _: u64, day: Day) -> Boxed<'_, ()> {
         Box::pin(day.fill(async move || self.add(&database).await))

@@ -65,12 +65,8 @@ impl Bank {
     }
 }
 
-super::kind!("bank", |space, _| Bank::new(space));
-
 impl Workload for Bank {
-    fn name(&self) -> &'static str {
-        "bank"
-    }
+    super::kind!("bank", |space, _| Bank::new(space));
 
     fn setup(&self, database: Database) -> Boxed<'_, ()> {
         Box::pin(async move {

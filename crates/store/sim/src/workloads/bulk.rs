@@ -106,12 +106,8 @@ impl Bulk {
     }
 }
 
-super::kind!("bulk", |space, _| Bulk::new(space));
-
 impl Workload for Bulk {
-    fn name(&self) -> &'static str {
-        "bulk"
-    }
+    super::kind!("bulk", |space, _| Bulk::new(space));
 
     fn work(&self, database: Database, client: u64, day: Day) -> Boxed<'_, ()> {
         Box::pin(async move {

@@ -178,12 +178,8 @@ impl ConflictRanges {
     }
 }
 
-super::kind!("conflict_ranges", |space, _| ConflictRanges::new(space));
-
 impl Workload for ConflictRanges {
-    fn name(&self) -> &'static str {
-        "conflict_ranges"
-    }
+    super::kind!("conflict_ranges", |space, _| ConflictRanges::new(space));
 
     fn setup(&self, database: Database) -> Boxed<'_, ()> {
         Box::pin(async move {

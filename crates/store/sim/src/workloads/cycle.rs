@@ -27,12 +27,8 @@ impl Cycle {
     }
 }
 
-super::kind!("cycle", |space, _| Cycle::new(space));
-
 impl Workload for Cycle {
-    fn name(&self) -> &'static str {
-        "cycle"
-    }
+    super::kind!("cycle", |space, _| Cycle::new(space));
 
     fn setup(&self, database: Database) -> Boxed<'_, ()> {
         Box::pin(async move {

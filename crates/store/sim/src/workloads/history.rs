@@ -171,12 +171,8 @@ fn write(tr: &Transaction, space: Space, id: u64, n: u64) -> Write {
     }
 }
 
-super::kind!("serializability", |space, _| Histories::new(space));
-
 impl Workload for Histories {
-    fn name(&self) -> &'static str {
-        "serializability"
-    }
+    super::kind!("serializability", |space, _| Histories::new(space));
 
     fn work(&self, database: Database, _: u64, day: Day) -> Boxed<'_, ()> {
         Box::pin(day.fill(async move || {

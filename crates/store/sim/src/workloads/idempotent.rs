@@ -46,12 +46,8 @@ impl Idempotent {
     }
 }
 
-super::kind!("idempotent", |space, _| Idempotent::new(space));
-
 impl Workload for Idempotent {
-    fn name(&self) -> &'static str {
-        "idempotent"
-    }
+    super::kind!("idempotent", |space, _| Idempotent::new(space));
 
     fn work(&self, database: Database, _: u64, day: Day) -> Boxed<'_, ()> {
         Box::pin(day.fill(async move || {

@@ -138,12 +138,8 @@ async fn read_map(database: &Database) -> Result<(Vec<Shard>, Servers)> {
     .await
 }
 
-super::kind!("moves", |_, shape| Moves::new(shape));
-
 impl Workload for Moves {
-    fn name(&self) -> &'static str {
-        "moves"
-    }
+    super::kind!("moves", |_, shape| Moves::new(shape));
     fn is_operators(&self) -> bool {
         true
     }

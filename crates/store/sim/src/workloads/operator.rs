@@ -343,12 +343,8 @@ fn random_change() -> ConfigChange {
     }
 }
 
-super::kind!("operator", |_, shape| Operator::new(shape));
-
 impl Workload for Operator {
-    fn name(&self) -> &'static str {
-        "operator"
-    }
+    super::kind!("operator", |_, shape| Operator::new(shape));
     fn is_operators(&self) -> bool {
         true
     }

@@ -292,12 +292,8 @@ impl ReadYourWrites {
     }
 }
 
-super::kind!("read_your_writes", |space, _| ReadYourWrites::new(space));
-
 impl Workload for ReadYourWrites {
-    fn name(&self) -> &'static str {
-        "read_your_writes"
-    }
+    super::kind!("read_your_writes", |space, _| ReadYourWrites::new(space));
 
     fn work(&self, database: Database, client: u64, day: Day) -> Boxed<'_, ()> {
         Box::pin(

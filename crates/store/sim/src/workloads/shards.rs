@@ -99,12 +99,8 @@ async fn holder_of(tr: &Transaction, entry: &Key) -> Result<Option<Key>> {
     Ok(rows.into_iter().next().map(|(_, record)| record))
 }
 
-super::kind!("shards", |space, _| Shards::new(space));
-
 impl Workload for Shards {
-    fn name(&self) -> &'static str {
-        "shards"
-    }
+    super::kind!("shards", |space, _| Shards::new(space));
     fn is_operators(&self) -> bool {
         true
     }

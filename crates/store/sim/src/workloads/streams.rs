@@ -450,12 +450,8 @@ async fn rows_of(tr: &Transaction, begin: Key, end: Key) -> Result<Rows> {
     Ok(rows.await?.into_iter().collect())
 }
 
-super::kind!("streams", |space, _| Streams::new(space));
-
 impl Workload for Streams {
-    fn name(&self) -> &'static str {
-        "streams"
-    }
+    super::kind!("streams", |space, _| Streams::new(space));
 
     fn clients(&self) -> u64 {
         6

@@ -64,12 +64,8 @@ impl Versionstamps {
     }
 }
 
-super::kind!("versionstamp", |space, _| Versionstamps::new(space));
-
 impl Workload for Versionstamps {
-    fn name(&self) -> &'static str {
-        "versionstamp"
-    }
+    super::kind!("versionstamp", |space, _| Versionstamps::new(space));
 
     fn work(&self, database: Database, _: u64, day: Day) -> Boxed<'_, ()> {
         Box::pin(day.fill(async move || {

@@ -61,12 +61,8 @@ async fn set(database: Database, key: Key, round: u64) {
     .await;
 }
 
-super::kind!("watch", |space, _| Watches::new(space));
-
 impl Workload for Watches {
-    fn name(&self) -> &'static str {
-        "watch"
-    }
+    super::kind!("watch", |space, _| Watches::new(space));
 
     fn work(&self, database: Database, client: u64, day: Day) -> Boxed<'_, ()> {
         Box::pin(async move {
