@@ -100,8 +100,8 @@ pub fn chance(p: f64) -> bool {
 }
 
 /// 128 random bits: the halves of a unique identifier.
-pub fn uid() -> (u64, u64) {
-    (u64(), u64())
+pub fn uid() -> u128 {
+    u128::from(u64()) << 64 | u128::from(u64())
 }
 
 pub fn fill(bytes: &mut [u8]) {

@@ -69,8 +69,7 @@ fn free_addresses() -> std::io::Result<Vec<SocketAddr>> {
 
 /// A loglet that nobody has used.
 pub fn fresh_loglet() -> Uid {
-    let (high, low) = random::uid();
-    Uid::from_parts(high, low)
+    Uid(random::uid())
 }
 
 async fn live(
@@ -125,15 +124,11 @@ impl Nodes {
     /// One line.
     pub async fn start(directory: &Path) -> Result<Nodes, String> {
         let addresses = free_addresses().map_err(|error| format!("loopback: {error}"))?;
-        let (high, _) = random::uid();
-        let file = ClusterFile {
-            description: "bench".into(),
-            id: format!("{high:016x}"),
-            coordinators: places(addresses.iter().copied()),
-            keys: None,
-            is_tls: false,
-            certificates: None,
-        };
+        let file = ClusterFile::new(
+            "bench",
+            &format!("{:016x}", random::u64()),
+            places(addresses.iter().copied()),
+        );
         let mut all = Vec::new();
         for (number, address) in addresses.into_iter().enumerate() {
             let (tell, told) = mpsc::channel();

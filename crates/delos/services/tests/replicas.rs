@@ -32,14 +32,7 @@ fn address(n: u8) -> SocketAddr {
 }
 
 fn service() -> ClusterFile {
-    ClusterFile {
-        description: "jobs".into(),
-        id: "a1".into(),
-        coordinators: places((0..3).map(address)),
-        keys: None,
-        is_tls: false,
-        certificates: None,
-    }
+    ClusterFile::new("jobs", "a1", places((0..3).map(address)))
 }
 
 /// A process of a replica on a machine of its own, and the lines with which it ended.

@@ -1,23 +1,17 @@
 //! The map of a virtual log on coordinators: `version u64 | value`, as their coordinated state. No database is needed.
-//!
-//! A read fences nobody unless somebody is writing: those who wait for a change of the map would hold up the one who
-//! makes it.
 
 use crate::virtual_log::Register;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use plinth_coordination::{CoordinatedState, Coordinators};
-use plinth_core::{Error, Uid};
+use plinth_coordination::{Coordinators, SharedState};
+use plinth_core::Error;
 use plinth_rpc::{Place, Transport};
-use plinth_runtime::{Boxed, Duration, probe, random, sleep};
+use plinth_runtime::Boxed;
 
 /// Pause before another attempt, when somebody else has read or written in between.
 const PAUSE_MS: std::ops::Range<u64> = 10..60;
 
 /// See the module. It waits while no majority of the coordinators answers.
-pub struct CoordinatedRegister {
-    transport: Transport,
-    coordinators: Coordinators,
-}
+pub struct CoordinatedRegister(SharedState);
 
 fn parse(state: Option<Bytes>) -> Result<(u64, Bytes), Error> {
     let Some(mut state) = state else {
@@ -27,30 +21,11 @@ fn parse(state: Option<Bytes>) -> Result<(u64, Bytes), Error> {
     Ok((version, state))
 }
 
-async fn pause() {
-    sleep(Duration::from_millis(random::range(PAUSE_MS))).await;
-}
-
 impl CoordinatedRegister {
     pub fn new(transport: &Transport, coordinators: &Coordinators) -> Self {
-        CoordinatedRegister {
-            transport: transport.clone(),
-            coordinators: coordinators.clone(),
-        }
+        CoordinatedRegister(SharedState::new(transport, coordinators, PAUSE_MS))
     }
 
-    /// Each attempt has a generation of its own.
-    fn attempt(&self) -> CoordinatedState {
-        let (high, low) = random::uid();
-        CoordinatedState::new(
-            &self.transport,
-            &self.coordinators,
-            Uid::from_parts(high, low),
-        )
-    }
-}
-
-impl CoordinatedRegister {
     /// Moves the register to other coordinators, all of which live and are of this cluster. Whoever asks the former
     /// ones is told where it is.
     ///
@@ -58,47 +33,23 @@ impl CoordinatedRegister {
     /// The register is empty ([`Error::client_invalid_operation`]), or cannot be read.
     pub fn move_to(&self, coordinators: Vec<Place>) -> Boxed<'_, Result<(), Error>> {
         Box::pin(async move {
-            loop {
-                let mut attempt = self.attempt();
-                let moved = async {
-                    let state = attempt.read().await?;
-                    if self.coordinators.file().coordinators == coordinators {
-                        return Ok(()); // an attempt before this one
-                    }
-                    let state = state.ok_or(Error::client_invalid_operation)?;
-                    let to = coordinators.clone();
-                    attempt.move_to(to, state, Vec::new()).await
-                };
-                match moved.await {
-                    Err(error) if is_transient(error) => pause().await,
-                    outcome => return outcome,
+            let moving = self.0.attempt(async |attempt| {
+                let state = attempt.read().await?;
+                if self.0.coordinators().file().coordinators == coordinators {
+                    return Ok(()); // an attempt before this one
                 }
-            }
+                let state = state.ok_or(Error::client_invalid_operation)?;
+                let to = coordinators.clone();
+                attempt.move_to(to, state, Vec::new()).await
+            });
+            moving.await
         })
     }
 }
 
-/// True if the same may be tried again at once: another attempt was in between, or the coordinators have moved.
-fn is_transient(error: Error) -> bool {
-    matches!(
-        error,
-        Error::coordinated_state_conflict | Error::coordinators_changed
-    )
-}
-
 impl Register for CoordinatedRegister {
     async fn read(&self) -> Result<(u64, Bytes), Error> {
-        loop {
-            if let Some(state) = self.attempt().peek().await {
-                return parse(state);
-            }
-            probe!("delos_register_is_written");
-            match self.attempt().read().await {
-                Ok(state) => return parse(state),
-                Err(error) if is_transient(error) => pause().await,
-                Err(error) => return Err(error),
-            }
-        }
+        parse(self.0.read().await?)
     }
 
     async fn swap(&self, version: u64, value: Bytes) -> Result<bool, Error> {
@@ -106,24 +57,15 @@ impl Register for CoordinatedRegister {
         state.put_u64_le(version + 1);
         state.put_slice(&value);
         let state = state.freeze();
-        loop {
-            let mut attempt = self.attempt();
-            let swapped = async {
-                let (now, there) = parse(attempt.read().await?)?;
-                if now == version {
-                    attempt.write(state.clone()).await?;
-                }
-                // An attempt before this one, whose outcome nobody knew, may have put it there.
-                Ok(now == version || (now == version + 1 && there == value))
-            };
-            match swapped.await {
-                Err(error) if is_transient(error) => {
-                    probe!("delos_register_conflict");
-                    pause().await;
-                }
-                outcome => return outcome,
+        let swapping = self.0.attempt(async |attempt| {
+            let (now, there) = parse(attempt.read().await?)?;
+            if now == version {
+                attempt.write(state.clone()).await?;
             }
-        }
+            // An attempt before this one, whose outcome nobody knew, may have put it there.
+            Ok(now == version || (now == version + 1 && there == value))
+        });
+        swapping.await
     }
 }
 
@@ -132,7 +74,7 @@ mod tests {
     use super::*;
     use plinth_coordination::{ClusterFile, coordinator, places};
     use plinth_runtime::sim::{KillKind, Locality, ProcessId, SimConfig, Simulation, control};
-    use plinth_runtime::{Either, disk, join_all, now, race};
+    use plinth_runtime::{Duration, Either, disk, join_all, now, race, random, sleep};
     use std::net::SocketAddr;
     use std::path::Path;
 
@@ -141,14 +83,7 @@ mod tests {
     }
 
     fn cluster() -> ClusterFile {
-        ClusterFile {
-            description: "locks".into(),
-            id: "a1".into(),
-            coordinators: places((0..3).map(address)),
-            keys: None,
-            is_tls: false,
-            certificates: None,
-        }
+        ClusterFile::new("locks", "a1", places((0..3).map(address)))
     }
 
     async fn coordinate(n: u8) {

@@ -239,6 +239,5 @@ impl Cluster {
 }
 
 fn unique() -> String {
-    let id = plinth_runtime::random::uid();
-    format!("{:016x}", id.0)
+    format!("{:016x}", plinth_runtime::random::u64())
 }

@@ -77,8 +77,7 @@ pub fn host_of(directory: &Path) -> Boxed<'_, io::Result<u128>> {
                 Ok(owned) => {
                     let words = owned.mapping.words();
                     if words[0].load(Acquire) == 0 {
-                        let (high, low) = random::uid();
-                        store(words, u128::from(high | 1) << 64 | u128::from(low));
+                        store(words, random::uid() | 1 << 64);
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(HOST_PAUSE).await,

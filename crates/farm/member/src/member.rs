@@ -92,8 +92,7 @@ impl<F: Fabric + 'static, R: Register + 'static> Member<F, R> {
         options: Options,
     ) -> io::Result<Member<F, R>> {
         let local = fabric.local();
-        let (high, low) = random::uid();
-        let (id, machine) = (Uid::from_parts(high, low), local.machine().0);
+        let (id, machine) = (Uid(random::uid()), local.machine().0);
         let life = Life::begin(local.directory(), machine, id).await?;
         let place = Place {
             host: life.host(),

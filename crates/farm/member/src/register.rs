@@ -1,15 +1,13 @@
 //! The register that has the record: the one place where members are decided on.
 //!
-//! Behind it are the coordinators of the store, which need no database. A read fences nobody unless somebody is
-//! writing: members that look whether there is news would hold up the one who removes a dead master.
+//! Behind it are the coordinators of the store, which need no database.
 
 use crate::record::Record;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use plinth_coordination::{CoordinatedState, Coordinators};
+use plinth_coordination::{Coordinators, SharedState};
+use plinth_core::Error;
 use plinth_core::codec::Codec;
-use plinth_core::{Error, Uid};
 use plinth_rpc::Transport;
-use plinth_runtime::{Duration, probe, random, sleep};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -67,24 +65,11 @@ impl Register for LocalRegister {
 }
 
 /// A register on coordinators. It waits while no majority of them answers.
-pub struct CoordinatedRegister {
-    transport: Transport,
-    coordinators: Coordinators,
-}
+pub struct CoordinatedRegister(SharedState);
 
 impl CoordinatedRegister {
     pub fn new(transport: &Transport, coordinators: &Coordinators) -> CoordinatedRegister {
-        CoordinatedRegister {
-            transport: transport.clone(),
-            coordinators: coordinators.clone(),
-        }
-    }
-
-    /// Each attempt has a generation of its own.
-    fn attempt(&self) -> CoordinatedState {
-        let (high, low) = random::uid();
-        let writer = Uid::from_parts(high, low);
-        CoordinatedState::new(&self.transport, &self.coordinators, writer)
+        CoordinatedRegister(SharedState::new(transport, coordinators, PAUSE_MS))
     }
 }
 
@@ -107,56 +92,25 @@ fn parse(state: Option<Bytes>) -> Result<Option<Record>, Error> {
     state.map(from_bytes).transpose()
 }
 
-/// True if the same may be tried again at once: another attempt was in between, or the coordinators have moved.
-fn is_transient(error: Error) -> bool {
-    matches!(
-        error,
-        Error::coordinated_state_conflict | Error::coordinators_changed
-    )
-}
-
-async fn pause() {
-    sleep(Duration::from_millis(random::range(PAUSE_MS))).await;
-}
-
 impl Register for CoordinatedRegister {
     async fn read(&self) -> Result<Option<Record>, Error> {
-        loop {
-            if let Some(state) = self.attempt().peek().await {
-                return parse(state);
-            }
-            probe!("farm_register_is_written");
-            match self.attempt().read().await {
-                Ok(state) => return parse(state),
-                Err(error) if is_transient(error) => pause().await,
-                Err(error) => return Err(error),
-            }
-        }
+        parse(self.0.read().await?)
     }
 
     async fn swap(&self, next: &Record) -> Result<bool, Error> {
         let bytes = to_bytes(next);
-        loop {
-            let mut attempt = self.attempt();
-            let swapped = async {
-                let held = parse(attempt.read().await?)?;
-                // An attempt before this one, whose outcome nobody knew, may have put it there.
-                if held.as_ref() == Some(next) {
-                    return Ok(true);
-                }
-                let fits = held.map_or(0, |held| held.revision) + 1 == next.revision;
-                if fits {
-                    attempt.write(bytes.clone()).await?;
-                }
-                Ok(fits)
-            };
-            match swapped.await {
-                Err(error) if is_transient(error) => {
-                    probe!("farm_register_conflict");
-                    pause().await;
-                }
-                outcome => return outcome,
+        let swapping = self.0.attempt(async |attempt| {
+            let held = parse(attempt.read().await?)?;
+            // An attempt before this one, whose outcome nobody knew, may have put it there.
+            if held.as_ref() == Some(next) {
+                return Ok(true);
             }
-        }
+            let fits = held.map_or(0, |held| held.revision) + 1 == next.revision;
+            if fits {
+                attempt.write(bytes.clone()).await?;
+            }
+            Ok(fits)
+        });
+        swapping.await
     }
 }

@@ -88,14 +88,7 @@ impl Drop for Other {
 }
 
 fn file(coordinator: SocketAddr) -> ClusterFile {
-    ClusterFile {
-        description: "farm".into(),
-        id: "a1".into(),
-        coordinators: vec![coordinator.into()],
-        keys: None,
-        is_tls: false,
-        certificates: None,
-    }
+    ClusterFile::new("farm", "a1", vec![coordinator.into()])
 }
 
 // ---- what the other process does ----

@@ -98,10 +98,7 @@ impl Identity {
             }
         }
         let disk = found.map(|identity| identity.disk);
-        let disk = disk.unwrap_or_else(|| {
-            let (high, low) = random::uid();
-            Uid::from_parts(high, low)
-        });
+        let disk = disk.unwrap_or_else(|| Uid(random::uid()));
         let identity = Identity {
             magic: MAGIC,
             format: FORMAT,

@@ -82,8 +82,7 @@ pub fn create<'a>(
     plan: &'a Plan,
 ) -> Boxed<'a, Result<(Record, bool), String>> {
     Box::pin(async move {
-        let (high, low) = random::uid();
-        let id = Uid::from_parts(high, low);
+        let id = Uid(random::uid());
         let made = member::create(register, plan.cluster(id)?).await;
         let record = made.map_err(other_state)?;
         let is_new = record.cluster.id == id;

@@ -195,8 +195,7 @@ fn self_conflict(reads: &mut SortedConflicts, writes: &mut SortedConflicts) -> K
     if let Some(key) = reads.first_common_key(writes) {
         return key;
     }
-    let (high, low) = random::uid();
-    let uid = Uid::from_parts(high, low).to_bytes();
+    let uid = Uid(random::uid()).to_bytes();
     let key = Key::from([SELF_CONFLICT, &uid[..]].concat());
     reads.add_sorted(key.clone());
     writes.add_sorted(key.clone());

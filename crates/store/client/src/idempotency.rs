@@ -31,9 +31,8 @@ pub(crate) struct Row {
 
 /// Adds the row to the transaction's writes.
 pub(crate) fn add_row(log: &mut WriteLog, read_version: Version) -> Row {
-    let (high, low) = random::uid();
     let place = idempotency_rows_from(read_version);
-    let key = Key::from([&place[..], b"/", &Uid::from_parts(high, low).to_bytes()].concat());
+    let key = Key::from([&place[..], b"/", &Uid(random::uid()).to_bytes()].concat());
     let mutation = MutationRef {
         kind: MutationKind::SetVersionstampedValue,
         first: &key,

@@ -15,7 +15,7 @@ const REPEATED_WITHIN_MS: u64 = 20_000;
 
 /// The identity of a role that is about to be made.
 pub(crate) fn new_id() -> Uid {
-    Uid::from_parts(random::u64(), random::u64())
+    Uid(random::uid())
 }
 
 /// Sends the request.

@@ -90,6 +90,18 @@ fn error<T>(text: impl Into<String>) -> Result<T, ClusterFileError> {
 }
 
 impl ClusterFile {
+    /// Of a cluster without TLS, whose keys are not known here.
+    pub fn new(description: &str, id: &str, coordinators: Vec<Place>) -> ClusterFile {
+        ClusterFile {
+            description: description.into(),
+            id: id.into(),
+            coordinators,
+            keys: None,
+            is_tls: false,
+            certificates: None,
+        }
+    }
+
     /// Parses the text of a cluster file; lines that start with `#` are comments. Lines may end as Windows ends them,
     /// and a byte-order mark may begin the text: editors there write both.
     pub fn parse(text: &str) -> Result<Self, ClusterFileError> {
@@ -148,12 +160,8 @@ impl ClusterFile {
             ));
         }
         Ok(ClusterFile {
-            description: description.to_string(),
-            id: id.to_string(),
-            coordinators,
-            keys: None,
             is_tls: tls == Some(true),
-            certificates: None,
+            ..ClusterFile::new(description, id, coordinators)
         })
     }
 

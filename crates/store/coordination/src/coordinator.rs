@@ -91,7 +91,7 @@ async fn load(
     let new = || Registers::new(cluster.to_string());
     let lost = |what: &str| {
         probe!("coordinator_has_lost_its_registers");
-        let start = Uid::from_parts(plinth_runtime::random::u64(), plinth_runtime::random::u64());
+        let start = Uid(plinth_runtime::random::uid());
         let line = format!(
             "{} {what}: this server no longer knows what it has promised as a coordinator, \
             and is none until the cluster's coordinators are named anew (`coordinators IP:PORT…' in `plinth cli')",

@@ -4,7 +4,8 @@
 //!   file it is.
 //! - [`key_file`] and [`certificates`]: what a process has to show to others.
 //! - [`coordinator`]: one coordinator. Generation registers on its disk, and a vote for the cluster controller.
-//! - [`coordinated_state`]: the value that survives any minority of coordinators (disk Paxos), and moves with them.
+//! - [`coordinated_state`]: the value that survives any minority of coordinators (disk Paxos), and moves with them;
+//!   [`SharedState`]: for several that change it by turns.
 //! - [`election`]: one cluster controller at a time, as far as a majority can tell. Safety never depends on the
 //!   election: two controllers at once are harmless, because only one can write the coordinated state.
 
@@ -19,6 +20,7 @@ pub mod key_file;
 pub mod knobs;
 mod look;
 mod register;
+mod shared_state;
 mod unusable;
 
 pub use cluster_file::{ClusterFile, places};
@@ -26,4 +28,5 @@ pub use coordinated_state::CoordinatedState;
 pub use coordinators::Coordinators;
 pub use family::{DELOS_ENDING, DEV_DESCRIPTION, FARM_DESCRIPTION, Family};
 pub use look::{Look, look_at};
+pub use shared_state::SharedState;
 pub use unusable::why;

@@ -47,14 +47,7 @@ fn start_candidate(simulation: &Simulation) -> (ProcessId, Rc<RefCell<Vec<bool>>
             let own = at(COORDINATORS + 1);
             let transport = Transport::listen(own).await.expect("listens");
             let _beacon = FailureBeacon::new(&transport, LEADER);
-            let file = ClusterFile {
-                description: "a".into(),
-                id: "b".into(),
-                coordinators: places((1..=COORDINATORS).map(at)),
-                keys: None,
-                is_tls: false,
-                certificates: None,
-            };
+            let file = ClusterFile::new("a", "b", places((1..=COORDINATORS).map(at)));
             let candidate = Candidate {
                 controller: Interface::new(own, LEADER),
                 priority: 0,

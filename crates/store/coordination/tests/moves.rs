@@ -17,14 +17,7 @@ fn at(machine: u8) -> SocketAddr {
 }
 
 fn set(id: &str, machines: &[u8]) -> ClusterFile {
-    ClusterFile {
-        description: "a".into(),
-        id: id.into(),
-        coordinators: places(machines.iter().map(|machine| at(*machine))),
-        keys: None,
-        is_tls: false,
-        certificates: None,
-    }
+    ClusterFile::new("a", id, places(machines.iter().map(|machine| at(*machine))))
 }
 
 /// Starts one coordinator on each of `machines` machines.

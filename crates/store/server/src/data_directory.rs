@@ -311,7 +311,7 @@ async fn read_owner(path: &Path, cluster: &str) -> Result<(Owner, bool), String>
 async fn make_owner(path: &Path, cluster: &str) -> Result<Owner, String> {
     let owner = Owner {
         cluster: cluster.to_string(),
-        process: Uid::from_parts(plinth_runtime::random::u64(), plinth_runtime::random::u64()),
+        process: Uid(plinth_runtime::random::uid()),
         epoch: epoch_of_files(path).await?,
     };
     let unreadable = |e| format!("data directory {}: cannot read it: {e}", path.display());

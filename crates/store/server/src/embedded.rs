@@ -49,14 +49,7 @@ impl Embedded {
     /// Opens the cluster in `directory`, creating it if there is none. The error is one line.
     pub fn open(directory: &Path, options: EmbeddedOptions) -> Boxed<'_, Result<Self, String>> {
         Box::pin(async move {
-            let cluster = ClusterFile {
-                description: "embedded".into(),
-                id: "embedded".into(),
-                coordinators: vec![ADDRESS.into()],
-                keys: None,
-                is_tls: false,
-                certificates: None,
-            };
+            let cluster = ClusterFile::new("embedded", "embedded", vec![ADDRESS.into()]);
             let owned = DataDirectory::open(directory, &cluster.key()).await?;
             let transport = Transport::local(ADDRESS);
             let config = WorkerConfig {

@@ -103,7 +103,7 @@ impl Hosting {
     ) -> std::result::Result<Rc<Self>, String> {
         let database = plinth_client::connect_over(transport.clone(), coordinators.clone());
         let address = transport.address().expect("a worker has an address");
-        let life = Uid::from_parts(plinth_runtime::random::u64(), plinth_runtime::random::u64());
+        let life = Uid(plinth_runtime::random::uid());
         let hosting = Rc::new(Hosting {
             transport: transport.clone(),
             worker: Interface::new(address, life),

@@ -407,7 +407,7 @@ async fn contend(
     priority: u32,
     leader: &Watch<Option<Candidate>>,
 ) {
-    let id = Uid::from_parts(plinth_runtime::random::u64(), plinth_runtime::random::u64());
+    let id = Uid(plinth_runtime::random::uid());
     let candidate = Candidate {
         controller: Interface::new(address, id),
         priority,

@@ -200,14 +200,7 @@ impl Shape {
     pub fn cluster_file(&self) -> ClusterFile {
         let place = |machine| self.place(machine, 0);
         let coordinators = (0..self.coordinators).map(place).collect();
-        ClusterFile {
-            description: "sim".into(),
-            id: format!("s{}", self.seed),
-            coordinators,
-            keys: None,
-            is_tls: false,
-            certificates: None,
-        }
+        ClusterFile::new("sim", &format!("s{}", self.seed), coordinators)
     }
 
     fn keys(&self) -> KeyFile {

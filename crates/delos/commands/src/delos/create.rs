@@ -216,7 +216,7 @@ pub async fn make_log(
     let servers = greetings.iter().map(|greeting| greeting.log_server);
     let servers: Vec<_> = servers.collect();
     let config = Config {
-        loglet: plinth_core::Uid::from_parts(random::u64(), random::u64()),
+        loglet: plinth_core::Uid(random::uid()),
         sequencer: replicas[0].address,
         servers: servers[..seats(servers.len(), SERVERS_MAX)].to_vec(),
     };

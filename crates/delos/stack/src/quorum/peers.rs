@@ -132,8 +132,7 @@ impl Peers {
     pub async fn seal(&self) -> Result<Tail, LogError> {
         let (begun, mut number) = (now(), 1);
         loop {
-            let (high, low) = random::uid();
-            let proposer = Uid::from_parts(high, low);
+            let proposer = Uid(random::uid());
             trace!("QuorumSeals", "loglet" => self.loglet(), "ballot" => number);
             match self.try_ballot(Ballot { number, proposer }).await {
                 Outcome::Agreed(end) => return Ok(sealed(end)),

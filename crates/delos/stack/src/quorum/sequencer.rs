@@ -83,10 +83,9 @@ fn answer(done: Vec<Done<Responder<Append>>>) {
 
 impl Sequencer {
     fn new(transport: &Transport, config: Config) -> Sequencer {
-        let (high, low) = random::uid();
         let servers = config.servers.len();
         Sequencer {
-            id: Uid::from_parts(high, low),
+            id: Uid(random::uid()),
             peers: Peers::new(transport, Rc::new(config)),
             window: RefCell::new(Window::new(servers)),
             ended: Cell::new(None),

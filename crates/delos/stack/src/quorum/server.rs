@@ -538,8 +538,7 @@ async fn id_in(directory: &Path) -> Result<Uid, Error> {
     if names.iter().any(|name| loglet_of(name).is_some()) {
         return Err(Error::file_corrupt);
     }
-    let (high, low) = random::uid();
-    let id = Uid::from_parts(high, low);
+    let id = Uid(random::uid());
     let text = Bytes::from(id.to_string());
     let written = disk::write_file_durably(&path, text).await;
     written.map_err(io_error)?;

@@ -25,8 +25,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// The id of a loglet that nobody has used.
 pub fn fresh_loglet() -> Uid {
-    let (high, low) = random::uid();
-    Uid::from_parts(high, low)
+    Uid(random::uid())
 }
 
 /// The loglet that takes the entries.

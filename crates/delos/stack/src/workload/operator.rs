@@ -54,14 +54,7 @@ impl Delos {
     /// Makes the service, on all processes.
     pub async fn create(&self) {
         let servers = &self.site.servers;
-        let service = ClusterFile {
-            description: "simulated".into(),
-            id: "d1".into(),
-            coordinators: places(servers.iter().copied()),
-            keys: None,
-            is_tls: false,
-            certificates: None,
-        };
+        let service = ClusterFile::new("simulated", "d1", places(servers.iter().copied()));
         let mut log_servers = Vec::new();
         for (number, server) in servers.iter().enumerate() {
             let greeting = self.surely_ask(*server, Greet {}).await;
@@ -271,9 +264,8 @@ fn is_done(told: &Told) -> bool {
 
 /// A loglet that nobody has used.
 fn fresh(sequencer: SocketAddr, servers: Vec<Interface>) -> Config {
-    let (high, low) = random::uid();
     Config {
-        loglet: Uid::from_parts(high, low),
+        loglet: Uid(random::uid()),
         sequencer,
         servers,
     }

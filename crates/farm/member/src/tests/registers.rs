@@ -17,14 +17,7 @@ fn address(n: u8) -> SocketAddr {
 }
 
 fn file() -> ClusterFile {
-    ClusterFile {
-        description: "farm".into(),
-        id: "a1".into(),
-        coordinators: places((0..3).map(address)),
-        keys: None,
-        is_tls: false,
-        certificates: None,
-    }
+    ClusterFile::new("farm", "a1", places((0..3).map(address)))
 }
 
 async fn coordinate(n: u8) {

@@ -182,8 +182,7 @@ impl Session {
                 "Included".into()
             }
             Management::Lock => {
-                let id =
-                    Uid::from_parts(plinth_runtime::random::u64(), plinth_runtime::random::u64());
+                let id = Uid(plinth_runtime::random::uid());
                 management::lock(database, id).await?;
                 format!("Database locked\n`unlock {id}' unlocks it").into()
             }

@@ -39,14 +39,7 @@ pub fn address(machine: u8) -> SocketAddr {
 }
 
 fn cluster_file() -> ClusterFile {
-    ClusterFile {
-        description: "golden".into(),
-        id: "g".into(),
-        coordinators: places([1, 2, 3].map(address)),
-        keys: None,
-        is_tls: false,
-        certificates: None,
-    }
+    ClusterFile::new("golden", "g", places([1, 2, 3].map(address)))
 }
 
 /// Starts a process on the next machine, which must be number `machine`: the simulator's numbers of processes are the

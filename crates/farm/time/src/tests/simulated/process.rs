@@ -38,7 +38,7 @@ struct Process {
 
 /// One life of a process.
 pub async fn serve(world: Rc<World>, address: SocketAddr) {
-    let id = Uid::from_parts(random::u64(), random::u64());
+    let id = Uid(random::uid());
     world.begin_life(id, address);
     let group = TaskGroup::new();
     let settings = settings(world.drift_ppm.get());
