@@ -2,6 +2,7 @@
 //! here, and by the machines that have the vertices: both must answer the same, and what the model says.
 
 use crate::choose::machine;
+use crate::clients::{self, Snapshots, side_by_side};
 use crate::insist::insist;
 use crate::notes::{self, Notes, Told};
 use crate::world::{REGIONS, Work, World};
@@ -12,11 +13,13 @@ use plinth_farm_fabric::{Fabric, Machine};
 use plinth_farm_graph::testing::{
     Answer, Call, Entry, Model, Mood, answered, declare, dump, judge, perform, reached, some_call,
 };
-use plinth_farm_graph::{Desk, Error, Graph, GraphTx, Query, Result, Settings, Ship, Snapshots};
+use plinth_farm_graph::{
+    self as graph, Desk, Error, Graph, GraphTx, Query, Result, Settings, Ship,
+};
 use plinth_farm_memory::{Abort, Pointer, Sizes};
 use plinth_farm_structures::btree::Cache;
 use plinth_farm_structures::{self as structures};
-use plinth_runtime::{Duration, TaskGroup, random, sleep};
+use plinth_runtime::{Duration, random, sleep};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -30,7 +33,7 @@ const IN_STORM: Duration = Duration::from_millis(40);
 /// What a desk asks of its machine.
 struct Site(Rc<Engine<Any>>);
 
-impl Snapshots for Site {
+impl graph::Snapshots for Site {
     type Transaction = Transaction<Any>;
 
     async fn at(&self, read_at: u64) -> std::result::Result<Transaction<Any>, Abort> {
@@ -49,8 +52,7 @@ pub struct Graphs {
     root: Cell<Option<Pointer>>,
     entries: RefCell<Vec<Entry>>,
     last: Cell<u64>,
-    /// Snapshots of transactions that are, or were, active.
-    snapshots: RefCell<Vec<u64>>,
+    snapshots: Snapshots,
     /// Each serves as long as others may ask.
     desks: RefCell<Vec<Rc<AnyDesk>>>,
     pub shipped: Cell<usize>,
@@ -126,44 +128,16 @@ impl Graphs {
         Graph::open(tx, root, cache).await.map_err(structural)
     }
 
-    fn some_options(&self, mood: Mood) -> Options {
-        let mut options = Options {
-            is_serializable: true,
-            is_strict: random::chance(0.7),
-            is_read_only: mood == Mood::Reads && random::chance(0.9),
-            at: None,
-            will_write: random::chance(0.1),
-        };
-        let snapshots = self.snapshots.borrow();
-        if options.is_read_only && !snapshots.is_empty() && random::chance(0.3) {
-            let back = random::below(snapshots.len().min(10) as u64) as usize;
-            options.at = Some(snapshots[snapshots.len() - 1 - back]);
-        }
-        options
-    }
-
     async fn client(&self, world: &World, engine: &Engine<Any>, handles: &Handles) {
         let mut random = Generator::new(random::u64());
-        let note = match world.is_stormy {
-            true => match self.notes.begin(world, engine).await {
-                Some(note) => Some(note),
-                None => return,
-            },
-            false => None,
-        };
-        for done in 0.. {
-            sleep(world.latency * random::below(4) as u32).await;
-            if world.is_stormy {
-                sleep(Duration::from_micros(random::below(20_000))).await;
-            }
-            if !world.goes_on(done, TRANSACTIONS) || engine.has_left() {
-                return;
-            }
+        let of = (world, engine, &self.notes);
+        let working = clients::client(of, TRANSACTIONS, async |note| {
             if random.below(8) == 0 {
                 send_noise(world, engine, &mut random).await;
             }
             self.one(world, engine, handles, note, &mut random).await;
-        }
+        });
+        working.await;
     }
 
     async fn one(
@@ -176,14 +150,11 @@ impl Graphs {
     ) {
         let moods = [Mood::Reads, Mood::Writes, Mood::Writes, Mood::Indexes];
         let mood = moods[random.below(4)];
-        let options = self.some_options(mood);
-        let tx = match engine.begin(options).await {
-            Ok(tx) => tx,
-            Err(Abort::NotAllowed) if options.at.is_some() => return,
-            Err(abort) if world.is_excused(abort) => return world.aborted(abort),
-            Err(abort) => return world.blame(format!("a transaction does not begin: {abort}")),
+        let is_read_only = || mood == Mood::Reads && random::chance(0.9);
+        let options = self.snapshots.some_options(is_read_only, 0.3);
+        let Some(tx) = self.snapshots.begin(world, engine, options).await else {
+            return;
         };
-        self.snapshots.borrow_mut().push(tx.read_at());
         let mut entry = Entry {
             id: self.next(),
             read_at: tx.read_at(),
@@ -379,19 +350,13 @@ impl Work for Graphs {
         while !world.is_stormy && self.desks.borrow().len() < world.machines && !world.is_blamed() {
             sleep(world.latency).await;
         }
-        let (handles, group) = (Rc::new(Handles { graph, desk }), TaskGroup::new());
-        let running = Rc::new(Cell::new(CLIENTS));
-        for _ in 0..CLIENTS {
-            let (graphs, world, engine) = (self.clone(), world.clone(), engine.clone());
-            let (handles, running) = (handles.clone(), running.clone());
-            group.spawn("client", async move {
-                graphs.client(&world, &engine, &handles).await;
-                running.set(running.get() - 1);
-            });
-        }
-        while running.get() > 0 {
-            sleep(world.latency).await;
-        }
+        let handles = Rc::new(Handles { graph, desk });
+        let client = || {
+            let (graphs, world) = (self.clone(), world.clone());
+            let (engine, handles) = (engine.clone(), handles.clone());
+            async move { graphs.client(&world, &engine, &handles).await }
+        };
+        side_by_side(&world, CLIENTS, client).await;
     }
 
     async fn finish(&self, world: &World, engine: &Rc<Engine<Any>>) {

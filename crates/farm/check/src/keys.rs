@@ -1,6 +1,7 @@
 //! Transactions on a tree and a table that all machines share, and on a database of keys and values.
 
 use crate::choose::{PAIRS, TABLE, TREE, machine, some_key, some_value};
+use crate::clients::{self, Snapshots, side_by_side};
 use crate::insist::insist;
 use crate::log::{Entry, Log, Map, Scan, Step};
 use crate::notes::{self, Notes};
@@ -15,7 +16,7 @@ use plinth_farm_memory::{Abort, Pointer, Sizes};
 use plinth_farm_structures::btree::{self, BTree, Cache};
 use plinth_farm_structures::hash::{self, HashTable};
 use plinth_farm_structures::{Error, Result};
-use plinth_runtime::{Duration, TaskGroup, random, sleep};
+use plinth_runtime::{random, sleep};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -35,8 +36,7 @@ pub struct Keys {
     pub log: Log,
     /// Tree, table, tree of the database.
     pub roots: Cell<[Pointer; 3]>,
-    /// Snapshots of transactions that are, or were, active.
-    snapshots: RefCell<Vec<u64>>,
+    snapshots: Snapshots,
     /// What is in the structures in the end.
     found: RefCell<Map>,
     /// What clients have written about themselves.
@@ -79,7 +79,7 @@ impl Keys {
             kind,
             log: Log::default(),
             roots: Cell::new([Pointer::NULL; 3]),
-            snapshots: RefCell::default(),
+            snapshots: Snapshots::default(),
             found: RefCell::default(),
             notes: Notes::default(),
         }
@@ -143,43 +143,15 @@ impl Keys {
         Ok(map)
     }
 
-    fn some_options(&self) -> Options {
-        let mut options = Options {
-            is_serializable: true,
-            is_strict: random::chance(0.7),
-            is_read_only: random::chance(0.3),
-            at: None,
-            will_write: random::chance(0.1),
-        };
-        let snapshots = self.snapshots.borrow();
-        if options.is_read_only && !snapshots.is_empty() && random::chance(0.4) {
-            let back = random::below(snapshots.len().min(10) as u64) as usize;
-            options.at = Some(snapshots[snapshots.len() - 1 - back]);
-        }
-        options
-    }
-
     async fn client(&self, world: &World, engine: &Engine<Any>, handles: &Handles) {
-        let note = match world.is_stormy {
-            true => match self.notes.begin(world, engine).await {
-                Some(note) => Some(note),
-                None => return,
-            },
-            false => None,
-        };
-        for done in 0.. {
-            sleep(world.latency * random::below(4) as u32).await;
-            if world.is_stormy {
-                sleep(Duration::from_micros(random::below(20_000))).await;
-            }
-            if !world.goes_on(done, TRANSACTIONS) || engine.has_left() {
-                return;
-            }
+        let of = (world, engine, &self.notes);
+        let working = clients::client(of, TRANSACTIONS, async |note| {
             if random::chance(0.03) {
                 free_twice(world, engine).await;
             }
             self.one(world, engine, handles, note).await;
-        }
+        });
+        working.await;
     }
 
     async fn one(
@@ -189,16 +161,12 @@ impl Keys {
         handles: &Handles,
         note: Option<Pointer>,
     ) {
-        let options = self.some_options();
+        let options = self.snapshots.some_options(|| random::chance(0.3), 0.4);
         let mut entry = self.log.begin(machine(engine), recorded(&options));
-        let tx = match engine.begin(options).await {
-            Ok(tx) => tx,
-            Err(Abort::NotAllowed) if options.at.is_some() => return,
-            Err(abort) if world.is_excused(abort) => return world.aborted(abort),
-            Err(abort) => return world.blame(format!("a transaction does not begin: {abort}")),
+        let Some(tx) = self.snapshots.begin(world, engine, options).await else {
+            return;
         };
         entry.read_at = Some(tx.read_at());
-        self.snapshots.borrow_mut().push(tx.read_at());
         let (id, read_at) = (entry.id, entry.read_at);
         let outcome = match steps(world, handles, &tx, &mut entry, options.is_read_only).await {
             Ok(()) if random::chance(0.05) => return self.log.end(entry, Outcome::Aborted),
@@ -361,12 +329,11 @@ impl Work for Keys {
             self.open(tx, &cache).await
         });
         let Some(handles) = open.await else { return };
-        let (handles, group) = (Rc::new(handles), TaskGroup::new());
-        let running = Rc::new(Cell::new(CLIENTS));
-        for _ in 0..CLIENTS {
-            let (keys, world, engine) = (self.clone(), world.clone(), engine.clone());
-            let (handles, running) = (handles.clone(), running.clone());
-            group.spawn("client", async move {
+        let handles = Rc::new(handles);
+        let client = || {
+            let (keys, world) = (self.clone(), world.clone());
+            let (engine, handles) = (engine.clone(), handles.clone());
+            async move {
                 match keys.kind {
                     Kind::TreeAndTable => keys.client(&world, &engine, &handles).await,
                     Kind::Pairs => {
@@ -374,12 +341,9 @@ impl Work for Keys {
                         pairs::client(of, &world, &engine, &handles.pairs).await;
                     }
                 }
-                running.set(running.get() - 1);
-            });
-        }
-        while running.get() > 0 {
-            sleep(world.latency).await;
-        }
+            }
+        };
+        side_by_side(&world, CLIENTS, client).await;
     }
 
     async fn finish(&self, world: &World, engine: &Rc<Engine<Any>>) {

@@ -26,6 +26,7 @@
 //! Not here: transactions under snapshot isolation that write.
 
 mod choose;
+mod clients;
 mod graph;
 mod insist;
 mod keys;

@@ -1,6 +1,7 @@
 //! Transactions on keys and values: ranges that overlap, removals, numbers that are added to.
 
 use crate::choose::{PAIRS, machine, some_key, some_value};
+use crate::clients;
 use crate::log::{COUNTER, Entry, Log, Scan, Step};
 use crate::notes::{self, Notes};
 use crate::world::World;
@@ -12,7 +13,7 @@ use plinth_farm_judge::{self as judge, Outcome};
 use plinth_farm_memory::{Abort, Pointer};
 use plinth_farm_structures::btree::BTree;
 use plinth_farm_structures::kv::{self, Database, RangeOptions};
-use plinth_runtime::{Duration, random, sleep};
+use plinth_runtime::{random, sleep};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -63,23 +64,11 @@ pub async fn client(
     tree: &BTree,
 ) {
     let database = Database::new(Told::new(engine.clone()), tree.clone());
-    let note = match world.is_stormy {
-        true => match notes.begin(world, engine).await {
-            Some(note) => Some(note),
-            None => return,
-        },
-        false => None,
-    };
-    for done in 0.. {
-        sleep(world.latency * random::below(4) as u32).await;
-        if world.is_stormy {
-            sleep(Duration::from_micros(random::below(20_000))).await;
-        }
-        if !world.goes_on(done, TRANSACTIONS) || engine.has_left() {
-            return;
-        }
+    let of = (world, &**engine, notes);
+    let working = clients::client(of, TRANSACTIONS, async |note| {
         one(log, world, &database, note).await;
-    }
+    });
+    working.await;
 }
 
 async fn one(log: &Log, world: &World, database: &Database<Told>, note: Option<Pointer>) {
