@@ -164,8 +164,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         };
         let outcome = unless_interrupted(demo.run()).await;
         let outcome = outcome.and_then(|done| done.unwrap_or(Err("it was interrupted".into())));
-        let children = std::mem::take(&mut demo.drive.running.children);
-        stop(children.into_iter().flatten().collect()).await;
+        stop(std::mem::take(&mut demo.drive.running.children)).await;
         outcome.map_err(|line| format!("farm demo: {line}"))
     })
 }

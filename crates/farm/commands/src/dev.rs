@@ -1,19 +1,17 @@
 //! `plinth farm dev`: a fresh cluster of the in-memory engine, whose machines are child processes. One that dies
 //! is started again. When this process ends, for any reason, the others end too.
 
-use super::fleet::{FirstPort, Fleet, Shape, first_end};
+use super::fleet::{FirstPort, Fleet, Shape};
 use super::keeping::{Backups, Keeping};
 use plinth_farm_server::Survey;
-use plinth_runtime::{Duration, Either, now, race, sleep};
+use plinth_runtime::{Either, race};
 use plinth_terminal::Outcome;
-use plinth_terminal::children::{CHECK_INTERVAL, describe, stop};
+use plinth_terminal::children::{first_end, keep_alive, stop};
 use plinth_terminal::connect::block_on;
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
 use std::path::{Path, PathBuf};
-use std::process::Child;
 
-const RESTART_AFTER: Duration = Duration::from_secs(2);
 const REPLICATION_MAX: u16 = 3;
 /// Of the first machine.
 const PORT: u16 = 4500;
@@ -86,7 +84,7 @@ async fn serve(
     let mut children = Vec::new();
     let work = async {
         for i in 0..machines {
-            children.push(Some(fleet.start(i)?));
+            children.push(fleet.start(i)?);
         }
         match race(fleet.ready(), first_end(&mut children)).await {
             Either::Left(outcome) => tell_other_backups(&outcome?, keeping.backups),
@@ -95,7 +93,7 @@ async fn serve(
         println!("{machines} machines of the in-memory engine, from port {port} on");
         println!("use it with: plinth farm cli -C {}", fleet.path.display());
         println!("ready");
-        keep_alive(&fleet, &mut children, no_restart).await
+        keep_alive(&mut children, !no_restart, |i| fleet.start(i)).await
     };
     let outcome = match unless_interrupted(work).await {
         Ok(None) => {
@@ -109,7 +107,7 @@ async fn serve(
         Ok(Some(outcome)) => outcome,
         Err(line) => Err(line),
     };
-    stop(children.into_iter().flatten().collect()).await;
+    stop(children).await;
     fleet.remove();
     outcome
 }
@@ -123,27 +121,5 @@ fn tell_other_backups(seen: &Survey, asked: Backups) {
         eprintln!(
             "plinth: the cluster was made with --backups {has}, and stays so; another --data-dir is a new one"
         );
-    }
-}
-
-async fn keep_alive(fleet: &Fleet, children: &mut [Option<Child>], no_restart: bool) -> Outcome {
-    let mut ended: Vec<_> = children.iter().map(|_| None).collect();
-    loop {
-        for (i, (child, ended)) in (0..).zip(children.iter_mut().zip(&mut ended)) {
-            if let Some(Ok(Some(status))) = child.as_mut().map(Child::try_wait) {
-                let how = describe(status);
-                let next = if no_restart {
-                    ""
-                } else {
-                    "; it is started again in 2 s"
-                };
-                eprintln!("plinth: machine {i} ended with {how}{next}");
-                (*child, *ended) = (None, Some(now()));
-            }
-            if ended.is_some_and(|at| at.elapsed() >= RESTART_AFTER) && !no_restart {
-                (*child, *ended) = (Some(fleet.start(i)?), None);
-            }
-        }
-        sleep(CHECK_INTERVAL).await;
     }
 }

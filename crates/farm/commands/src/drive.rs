@@ -5,7 +5,7 @@ use super::heard::{Heard, listen};
 use plinth_farm_server::{Seen, Survey};
 use plinth_runtime::{Duration, TaskGroup, now, sleep};
 use plinth_terminal::Outcome;
-use plinth_terminal::children::CHECK_INTERVAL;
+use plinth_terminal::children::{CHECK_INTERVAL, Supervised};
 use std::io::Write;
 use std::process::Child;
 use std::rc::Rc;
@@ -19,8 +19,9 @@ pub struct Drive {
     tasks: TaskGroup,
 }
 
-fn order(child: &mut Option<Child>, what: &str) -> Outcome {
-    let input = child.as_mut().and_then(|child| child.stdin.as_mut());
+fn order(machine: &mut Supervised, what: &str) -> Outcome {
+    let child = machine.child.as_mut();
+    let input = child.and_then(|child| child.stdin.as_mut());
     let input = input.ok_or("a machine has ended")?;
     let said = writeln!(input, "{what}").and_then(|()| input.flush());
     said.map_err(|error| format!("a machine does not listen: {error}"))
@@ -46,7 +47,7 @@ impl Drive {
     }
 
     fn listen(&mut self, i: usize) -> Outcome {
-        let child = self.running.children[i].as_mut();
+        let child = self.running.children[i].child.as_mut();
         let out = child.and_then(|child| child.stdout.take());
         let out = out.ok_or("a machine says nothing")?;
         self.tasks
@@ -70,7 +71,7 @@ impl Drive {
     /// Starts a process again that was killed.
     pub fn start(&mut self, i: u16) -> Outcome {
         let at = usize::from(i);
-        self.running.children[at] = Some(self.running.fleet.start(i)?);
+        self.running.children[at] = self.running.fleet.start(i)?;
         self.listen(at)
     }
 
@@ -94,7 +95,7 @@ impl Drive {
         let begun = now();
         while !is_so(&self.heard) {
             for (i, child) in self.running.children.iter_mut().enumerate() {
-                if let Some(Ok(Some(_))) = child.as_mut().map(Child::try_wait) {
+                if let Some(Ok(Some(_))) = child.child.as_mut().map(Child::try_wait) {
                     return Err(format!("machine {i} has ended; it said why above"));
                 }
             }

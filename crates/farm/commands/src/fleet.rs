@@ -13,11 +13,11 @@ use plinth_farm_server::{Survey, caller, memory_directory, survey};
 use plinth_rpc::Transport;
 use plinth_runtime::net::Chosen;
 use plinth_runtime::{Duration, Either, now, race, sleep};
-use plinth_terminal::children::{self, CHECK_INTERVAL, describe};
+use plinth_terminal::children::{self, CHECK_INTERVAL, Supervised, first_end};
 use plinth_terminal::{Outcome, keys, ports};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 /// Limit of the wait for a new cluster to serve.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -149,14 +149,11 @@ impl Fleet {
         let made = plinth_runtime::disk::create_dir_all(&directory).await;
         made.map_err(cannot)?;
         let named = 0..coordinators(shape.machines);
-        let mut file = ClusterFile {
-            description: FARM_DESCRIPTION.into(),
-            id,
-            coordinators: places(named.map(|i| address(first_port, i))),
-            keys: None,
-            is_tls: false,
-            certificates: None,
-        };
+        let mut file = ClusterFile::new(
+            FARM_DESCRIPTION,
+            &id,
+            places(named.map(|i| address(first_port, i))),
+        );
         file.save(&path).await.map_err(cannot)?;
         keys::make_closed(&path)?;
         file.keys = key_file::keyring(&path).await?;
@@ -174,7 +171,7 @@ impl Fleet {
     }
 
     /// Starts the machine with this number.
-    pub fn start(&self, i: u16) -> Outcome<Child> {
+    pub fn start(&self, i: u16) -> Outcome<Supervised> {
         let listen = address(self.first_port, i);
         let data = self.directory.join(format!("machine-{i}"));
         let made = std::fs::create_dir_all(&data);
@@ -206,8 +203,7 @@ impl Fleet {
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped());
         }
-        let child = children::follow(&mut command).spawn();
-        child.map_err(|error| format!("cannot start a process: {error}"))
+        Supervised::start(format!("machine {i}"), &mut command)
     }
 
     /// The number of the machine that listens at this address.
@@ -258,7 +254,7 @@ impl Fleet {
 pub struct Running {
     pub fleet: Fleet,
     /// By the machine's place in the fleet.
-    pub children: Vec<Option<Child>>,
+    pub children: Vec<Supervised>,
     above: PathBuf,
 }
 
@@ -272,19 +268,18 @@ impl Running {
     ) -> Outcome<Running> {
         let name = format!("plinth-farm-{name}-{}", std::process::id());
         let above = std::env::temp_dir().join(name);
-        let machines = usize::from(shape.machines);
         let fleet = Fleet::prepare(&above, shape, first, None, works).await?;
         Ok(Running {
             fleet,
-            children: (0..machines).map(|_| None).collect(),
+            children: Vec::new(),
             above,
         })
     }
 
     /// Starts all machines, and waits until they serve.
     pub async fn start(&mut self) -> Outcome {
-        for (i, child) in (0..).zip(&mut self.children) {
-            *child = Some(self.fleet.start(i)?);
+        for i in 0..self.fleet.shape.machines {
+            self.children.push(self.fleet.start(i)?);
         }
         match race(self.fleet.ready(), first_end(&mut self.children)).await {
             Either::Left(outcome) => outcome.map(drop),
@@ -295,7 +290,7 @@ impl Running {
     /// Kills a process with signal 9.
     pub fn kill(&mut self, i: u16) -> Outcome {
         let child = self.children.get_mut(usize::from(i));
-        let child = child.and_then(Option::take);
+        let child = child.and_then(|one| one.child.take());
         let mut child = child.ok_or("the machine is no process of this program")?;
         let killed = child.kill();
         killed.map_err(|error| format!("machine {i} is not killed: {error}"))?;
@@ -306,26 +301,15 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        for child in self.children.iter_mut().flatten() {
+        for child in self
+            .children
+            .iter_mut()
+            .filter_map(|one| one.child.as_mut())
+        {
             let _ = child.kill(); // it may have ended
             let _ = child.wait();
         }
         self.fleet.remove();
         let _ = std::fs::remove_dir_all(&self.above);
-    }
-}
-
-/// The line about the first process that ends.
-pub async fn first_end(children: &mut [Option<Child>]) -> String {
-    loop {
-        for (i, child) in children.iter_mut().enumerate() {
-            if let Some(Ok(Some(status))) = child.as_mut().map(Child::try_wait) {
-                let how = describe(status);
-                return format!(
-                    "machine {i} ended with {how} before the cluster served; it said why above"
-                );
-            }
-        }
-        sleep(CHECK_INTERVAL).await;
     }
 }

@@ -20,18 +20,17 @@ use plinth_identity::Identity;
 use plinth_rpc::Transport;
 use plinth_runtime::disk::{self, DirLock};
 use plinth_runtime::net::Chosen;
-use plinth_runtime::{Duration, Either, Instant, now, sleep};
+use plinth_runtime::{Duration, Either};
 use plinth_server::{NotCreated, create_database};
-use plinth_terminal::children::{self, CHECK_INTERVAL, describe, stop};
+use plinth_terminal::children::{self, Supervised, first_end, keep_alive, stop};
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::{Outcome, connect, keys, ports};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::Command;
 
-const RESTART_AFTER: Duration = Duration::from_secs(2);
 /// Limit of the wait for a new cluster to serve.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const PROCESSES_MAX: u16 = 100;
@@ -112,18 +111,10 @@ fn run(arguments: Arguments) -> Outcome {
         let addresses = plan.addresses();
         ports::check_free(listeners(&arguments, &plan))?;
         let cluster = prepare(&arguments, &path, &addresses).await?;
-        let mut servers: Vec<Server> = Vec::new();
-        for (i, listen) in addresses.iter().enumerate() {
-            servers.push(Server::start(&arguments, &path, *listen, Part::Server(i))?);
-        }
+        let servers = (0..plan.processes).map(|i| start(&arguments, &plan, &path, i));
+        let mut servers: Vec<Supervised> = servers.collect::<Outcome<_>>()?;
         let outcome = serve(&arguments, &plan, &path, &cluster, &mut servers).await;
-        stop(
-            servers
-                .into_iter()
-                .filter_map(|server| server.child)
-                .collect(),
-        )
-        .await;
+        stop(servers).await;
         outcome
     })
 }
@@ -266,14 +257,11 @@ async fn prepare(
             cluster_file::DEFAULT_NAME
         ));
     }
-    let cluster = ClusterFile {
-        description: DEV_DESCRIPTION.into(),
-        id: format!("{:016x}", plinth_runtime::random::u64()),
-        coordinators: places(addresses[..coordinators(addresses.len())].iter().copied()),
-        keys: None,
-        is_tls: false,
-        certificates: None,
-    };
+    let cluster = ClusterFile::new(
+        DEV_DESCRIPTION,
+        &format!("{:016x}", plinth_runtime::random::u64()),
+        places(addresses[..coordinators(addresses.len())].iter().copied()),
+    );
     cluster.save(path).await.map_err(&cannot)?;
     close(arguments, path, &there)?;
     Ok(cluster)
@@ -297,7 +285,7 @@ async fn serve(
     plan: &Plan,
     path: &Path,
     cluster: &ClusterFile,
-    servers: &mut Vec<Server>,
+    servers: &mut Vec<Supervised>,
 ) -> Outcome {
     let work = async {
         let starting = make_ready(arguments, plan, cluster);
@@ -306,12 +294,12 @@ async fn serve(
             Either::Left(outcome) => outcome?,
             Either::Right(line) => return Err(line),
         }
-        if let Some(port) = arguments.keeper_port {
-            let listen = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
-            servers.push(Server::start(arguments, path, listen, Part::Keeper)?);
+        let start = |i| start(arguments, plan, path, i);
+        if arguments.keeper_port.is_some() {
+            servers.push(start(plan.processes)?);
         }
         announce(arguments, plan, path);
-        keep_alive(arguments, path, servers).await
+        keep_alive(servers, !arguments.no_restart, start).await
     };
     unless_interrupted(work).await?.unwrap_or_else(|| {
         eprintln!("plinth: stopping {}", count(plan.processes));
@@ -396,137 +384,46 @@ fn announce(arguments: &Arguments, plan: &Plan, path: &Path) {
     println!("ready");
 }
 
-/// What a process does.
-#[derive(Clone, Copy)]
-enum Part {
-    /// A server of the database, with its number.
-    Server(usize),
-    /// The gateway for ZooKeeper's clients.
-    Keeper,
-}
-
-impl std::fmt::Display for Part {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Part::Server(_) => "server",
-            Part::Keeper => "keeper",
-        })
-    }
-}
-
-/// A process of the cluster.
-struct Server {
-    listen: SocketAddr,
-    part: Part,
-    child: Option<Child>,
-    ended_at: Option<Instant>,
-    /// True if it ended with exit code 0, as a server does that was asked to end.
-    is_asked: bool,
-}
-
-impl Server {
-    fn start(
-        arguments: &Arguments,
-        cluster: &Path,
-        listen: SocketAddr,
-        part: Part,
-    ) -> Outcome<Server> {
-        let mut command = children::itself();
-        match part {
-            Part::Server(index) => {
-                command.arg("server");
-                Self::add_server(&mut command, arguments, listen, index);
-            }
-            Part::Keeper => {
-                command.args(["keeper", "server"]);
-                let trace = arguments.data_dir.join("keeper.jsonl");
-                command.arg("--trace").arg(trace);
-            }
+/// Starts a server of the database; the one behind them is the gateway for ZooKeeper's clients.
+fn start(arguments: &Arguments, plan: &Plan, cluster: &Path, i: u16) -> Outcome<Supervised> {
+    let mut command = children::itself();
+    let (what, listen) = match arguments.keeper_port.filter(|_| i == plan.processes) {
+        None => {
+            command.arg("server");
+            add_server(&mut command, arguments, plan.address(i), i);
+            ("server", plan.address(i))
         }
-        command
-            .args(["--listen", &listen.to_string()])
-            .arg("--cluster-file")
-            .arg(cluster);
-        let child = children::follow(&mut command)
-            .spawn()
-            .map_err(|error| format!("cannot start a {part} process: {error}"))?;
-        Ok(Server {
-            listen,
-            part,
-            child: Some(child),
-            ended_at: None,
-            is_asked: false,
-        })
-    }
-
-    fn add_server(command: &mut Command, arguments: &Arguments, listen: SocketAddr, index: usize) {
-        let directory = arguments.data_dir.join(listen.port().to_string());
-        if let Some(port) = arguments.pages_port {
-            let page = SocketAddr::new(listen.ip(), port + index as u16);
-            command.args(["--pages", &page.to_string()]);
+        Some(port) => {
+            command.args(["keeper", "server"]);
+            let trace = arguments.data_dir.join("keeper.jsonl");
+            command.arg("--trace").arg(trace);
+            (
+                "keeper",
+                SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port),
+            )
         }
-        command
-            .arg("--data-dir")
-            .arg(&directory)
-            .args(["--machine", &format!("m{index}")])
-            .args(["--zone", &format!("z{index}")])
-            .args(["--cache-mib", &arguments.cache_mib.to_string()])
-            .arg("--trace")
-            .arg(directory.join("trace.jsonl"));
-    }
-
-    /// The exit status, once, if the process has ended.
-    fn check(&mut self) -> Option<ExitStatus> {
-        let status = self.child.as_mut()?.try_wait().ok()??;
-        self.child = None;
-        self.ended_at = Some(now());
-        self.is_asked = status.success();
-        Some(status)
-    }
+    };
+    command
+        .args(["--listen", &listen.to_string()])
+        .arg("--cluster-file")
+        .arg(cluster);
+    Supervised::start(format!("the {what} at {listen}"), &mut command)
 }
 
-/// Returns an error line when a server ends. Before the cluster has served, restarting such a server would not help.
-async fn first_end(servers: &mut [Server]) -> String {
-    loop {
-        for server in servers.iter_mut() {
-            if let Some(status) = server.check() {
-                let why = describe(status);
-                return format!(
-                    "the {} at {} ended with {why} before the cluster served; it said why above",
-                    server.part, server.listen
-                );
-            }
-        }
-        sleep(CHECK_INTERVAL).await;
+fn add_server(command: &mut Command, arguments: &Arguments, listen: SocketAddr, i: u16) {
+    let directory = arguments.data_dir.join(listen.port().to_string());
+    if let Some(port) = arguments.pages_port {
+        let page = SocketAddr::new(listen.ip(), port + i);
+        command.args(["--pages", &page.to_string()]);
     }
-}
-
-async fn keep_alive(arguments: &Arguments, cluster: &Path, servers: &mut [Server]) -> Outcome {
-    loop {
-        for server in servers.iter_mut() {
-            if let Some(status) = server.check() {
-                let next = match (arguments.no_restart, server.is_asked) {
-                    (true, _) => "",
-                    (false, true) => "; it is started again",
-                    (false, false) => "; it is started again in 2 s",
-                };
-                eprintln!(
-                    "plinth: the {} at {} ended with {}{next}",
-                    server.part,
-                    server.listen,
-                    describe(status)
-                );
-            }
-            // A server that was asked to end, for an upgrade, is restarted without a pause.
-            let rested = server
-                .ended_at
-                .is_some_and(|at| server.is_asked || at.elapsed() >= RESTART_AFTER);
-            if rested && !arguments.no_restart {
-                *server = Server::start(arguments, cluster, server.listen, server.part)?;
-            }
-        }
-        sleep(CHECK_INTERVAL).await;
-    }
+    command
+        .arg("--data-dir")
+        .arg(&directory)
+        .args(["--machine", &format!("m{i}")])
+        .args(["--zone", &format!("z{i}")])
+        .args(["--cache-mib", &arguments.cache_mib.to_string()])
+        .arg("--trace")
+        .arg(directory.join("trace.jsonl"));
 }
 
 #[cfg(test)]

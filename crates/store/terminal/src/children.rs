@@ -1,26 +1,34 @@
 //! Processes of this program that another one starts and ends.
 
-use plinth_runtime::{Duration, now, sleep};
+use crate::Outcome;
+use plinth_runtime::{Duration, Instant, now, sleep};
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// Interval between checks of processes.
 pub const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// One that has died rests for so long before it is started again. One that was asked to end does not rest.
+const RESTART_AFTER: Duration = Duration::from_secs(2);
 /// A process that does not end in this time after the signal is killed.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
-/// The running program itself, even if its file has been replaced since. It ends when this process does, if it is
-/// given `--parent`, which [`follow`] adds.
+/// The running program itself, even if its file has been replaced since.
 pub fn itself() -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("plinth").stdin(Stdio::null());
     command
 }
 
-/// Lets the process end when this one does.
-pub fn follow(command: &mut Command) -> &mut Command {
-    command.args(["--parent", &std::process::id().to_string()])
+/// Starts the process, which ends when this one does.
+///
+/// # Errors
+/// A line for the user.
+pub fn start(command: &mut Command) -> Outcome<Child> {
+    let child = command
+        .args(["--parent", &std::process::id().to_string()])
+        .spawn();
+    child.map_err(|error| format!("cannot start a process: {error}"))
 }
 
 pub fn describe(status: ExitStatus) -> String {
@@ -31,8 +39,80 @@ pub fn describe(status: ExitStatus) -> String {
     }
 }
 
+/// A process that others like it run beside.
+pub struct Supervised {
+    /// As a user knows it.
+    name: String,
+    /// `None` if it has ended, and this was noted.
+    pub child: Option<Child>,
+    /// When that was noted, and whether it was asked to end: then its exit code is 0.
+    ended: Option<(Instant, bool)>,
+}
+
+impl Supervised {
+    /// # Errors
+    /// It does not start: a line for the user.
+    pub fn start(name: String, command: &mut Command) -> Outcome<Supervised> {
+        Ok(Supervised {
+            name,
+            child: Some(start(command)?),
+            ended: None,
+        })
+    }
+
+    /// The exit status, once, if it has ended.
+    fn check(&mut self) -> Option<ExitStatus> {
+        let status = self.child.as_mut()?.try_wait().ok()??;
+        (self.child, self.ended) = (None, Some((now(), status.success())));
+        Some(status)
+    }
+}
+
+/// The line about the first that ends before all serve. To start it again would not help.
+pub async fn first_end(all: &mut [Supervised]) -> String {
+    loop {
+        for one in all.iter_mut() {
+            if let Some(status) = one.check() {
+                let (name, how) = (&one.name, describe(status));
+                return format!("{name} ended with {how} before all served; it said why above");
+            }
+        }
+        sleep(CHECK_INTERVAL).await;
+    }
+}
+
+/// Tells of each that ends, and lets `start` start it again, the one at this place, if `restarts`.
+///
+/// # Errors
+/// One does not start: a line for the user.
+pub async fn keep_alive(
+    all: &mut [Supervised],
+    restarts: bool,
+    start: impl Fn(u16) -> Outcome<Supervised>,
+) -> Outcome {
+    loop {
+        for (i, one) in (0..).zip(all.iter_mut()) {
+            if let Some(status) = one.check() {
+                let next = match (restarts, status.success()) {
+                    (false, _) => "",
+                    (true, true) => "; it is started again",
+                    (true, false) => "; it is started again in 2 s",
+                };
+                eprintln!("plinth: {} ended with {}{next}", one.name, describe(status));
+            }
+            let rested =
+                |(at, is_asked): (Instant, bool)| is_asked || at.elapsed() >= RESTART_AFTER;
+            if restarts && one.ended.is_some_and(rested) {
+                *one = start(i)?;
+            }
+        }
+        sleep(CHECK_INTERVAL).await;
+    }
+}
+
 /// Sends all of them the signal to end, and kills those that do not end in time.
-pub async fn stop(mut children: Vec<Child>) {
+pub async fn stop(all: Vec<Supervised>) {
+    let mut children: Vec<Child> = all.into_iter().filter_map(|one| one.child).collect();
     for child in &children {
         if let Some(pid) = Pid::from_raw(child.id() as i32) {
             let _ = kill_process(pid, Signal::TERM); // it may have ended by itself

@@ -18,8 +18,8 @@ use plinth_coordination::{key_file, why};
 use plinth_delos::replica::identity::service_file;
 use plinth_keeper_commands::zookeeper::ForClients;
 use plinth_runtime::net::Chosen;
-use plinth_runtime::{Duration, Either, Instant, now, race, sleep};
-use plinth_terminal::children::{self, CHECK_INTERVAL, stop};
+use plinth_runtime::{Either, race};
+use plinth_terminal::children::{self, Supervised, first_end, keep_alive, stop};
 use plinth_terminal::knobs::parse_knobs;
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
@@ -28,9 +28,7 @@ use plinth_terminal::{Outcome, connect, keys, ports};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Child;
 
-const RESTART_AFTER: Duration = Duration::from_secs(1);
 const REPLICAS_MAX: u16 = 15;
 /// Of the first replica.
 const PORT: u16 = 4700;
@@ -116,14 +114,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
         let is_old = check(arguments, &replicas, &path).await?;
         ports::check_free(listeners(arguments, is_old))?;
         give_keys(arguments, &replicas, &path).await?;
-        let start = |(i, at): (u16, &At)| Process::start(arguments, i, at);
-        let mut processes = (0..)
-            .zip(&replicas)
-            .map(start)
-            .collect::<Outcome<Vec<_>>>()?;
+        let processes = (0..arguments.replicas).map(|i| start(arguments, i));
+        let mut processes: Vec<Supervised> = processes.collect::<Outcome<_>>()?;
         let serving = serve(arguments, &replicas, &path, &mut processes);
         let ended = unless_interrupted(serving).await;
-        stop(processes.into_iter().map(|process| process.child).collect()).await;
+        stop(processes).await;
         ended?.unwrap_or(Ok(()))
     })
 }
@@ -219,7 +214,7 @@ async fn serve(
     arguments: &Arguments,
     replicas: &[At],
     path: &Path,
-    processes: &mut [Process],
+    processes: &mut [Supervised],
 ) -> Outcome {
     let created = async {
         // What cannot be read is there, and says so when it is opened.
@@ -254,101 +249,45 @@ async fn serve(
         println!("ZooKeeper's clients connect to {}", all.join(","));
     }
     println!("ready");
-    loop {
-        for process in processes.iter_mut() {
-            process.revive(arguments)?;
-        }
-        sleep(CHECK_INTERVAL).await;
-    }
+    keep_alive(processes, true, |i| start(arguments, i)).await
 }
 
-struct Process {
-    number: u16,
-    at: At,
-    child: Child,
-    ended_at: Option<Instant>,
-}
-
-impl Process {
-    fn start(arguments: &Arguments, number: u16, at: &At) -> Outcome<Process> {
-        let directory = arguments.data_dir.join(&at.name);
-        let made = std::fs::create_dir_all(&directory);
-        made.map_err(|error| {
-            format!(
-                "{}: {error}; choose another --data-dir",
-                directory.display()
-            )
-        })?;
-        let index = at.address.port() - arguments.port;
-        let page = arguments
-            .pages_port
-            .map(|port| SocketAddr::new(at.address.ip(), port + index).to_string());
-        let mut command = children::itself();
-        command
-            .args(["delos", "server", "--service", &arguments.name])
-            .args(["--listen", &at.address.to_string()])
-            .arg("--data-dir")
-            .arg(&directory)
-            .arg("--trace")
-            .arg(directory.join("trace.jsonl"))
-            .args(page.iter().flat_map(|page| ["--pages", page]));
-        children::follow(&mut command);
-        for knob in &arguments.knobs {
-            command.args(["--knob", knob]);
-        }
-        if arguments.is_zelos() {
-            let address = arguments.zookeeper(number).to_string();
-            command.args(["--zookeeper-listen", &address]);
-            if let Some(first) = arguments.zookeeper_admin_port {
-                let address = SocketAddr::new(at.address.ip(), first + number);
-                command.args(["--zookeeper-admin", &address.to_string()]);
-            }
-            arguments.clients.hand_on(&mut command);
-        }
-        let child = command.spawn();
-        let child = child.map_err(|error| format!("cannot start a process: {error}"))?;
-        let (at, ended_at) = (at.clone(), None);
-        Ok(Process {
-            number,
-            at,
-            child,
-            ended_at,
-        })
+fn start(arguments: &Arguments, i: u16) -> Outcome<Supervised> {
+    let at = arguments.replica(i);
+    let directory = arguments.data_dir.join(&at.name);
+    let made = std::fs::create_dir_all(&directory);
+    made.map_err(|error| {
+        format!(
+            "{}: {error}; choose another --data-dir",
+            directory.display()
+        )
+    })?;
+    let page = arguments
+        .pages_port
+        .map(|port| SocketAddr::new(at.address.ip(), port + i).to_string());
+    let mut command = children::itself();
+    command
+        .args(["delos", "server", "--service", &arguments.name])
+        .args(["--listen", &at.address.to_string()])
+        .arg("--data-dir")
+        .arg(&directory)
+        .arg("--trace")
+        .arg(directory.join("trace.jsonl"))
+        .args(page.iter().flat_map(|page| ["--pages", page]));
+    for knob in &arguments.knobs {
+        command.args(["--knob", knob]);
     }
-
-    fn has_ended(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(Some(_)))
-    }
-
-    fn revive(&mut self, arguments: &Arguments) -> Outcome {
-        if !self.has_ended() {
-            return Ok(());
+    if arguments.is_zelos() {
+        let address = arguments.zookeeper(i).to_string();
+        command.args(["--zookeeper-listen", &address]);
+        if let Some(first) = arguments.zookeeper_admin_port {
+            let address = SocketAddr::new(at.address.ip(), first + i);
+            command.args(["--zookeeper-admin", &address.to_string()]);
         }
-        let ended_at = *self.ended_at.get_or_insert_with(|| {
-            eprintln!(
-                "plinth: replica {} ended; it is started again",
-                self.at.name
-            );
-            now()
-        });
-        if ended_at.elapsed() >= RESTART_AFTER {
-            *self = Process::start(arguments, self.number, &self.at.clone())?;
-        }
-        Ok(())
+        arguments.clients.hand_on(&mut command);
     }
-}
-
-/// The line about the first process that ends.
-async fn first_end(processes: &mut [Process]) -> String {
-    loop {
-        for process in processes.iter_mut() {
-            if process.has_ended() {
-                let At { name, address, .. } = &process.at;
-                return format!(
-                    "replica {name} at {address} ended before the service was ready; it said why above"
-                );
-            }
-        }
-        sleep(CHECK_INTERVAL).await;
-    }
+    Supervised::start(
+        format!("replica {} at {}", at.name, at.address),
+        &mut command,
+    )
 }

@@ -52,8 +52,7 @@ impl Other for Process<'_> {
             .args(["--old-mib", &plan.old_mib.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        let child = children::follow(&mut command).spawn();
-        let mut child = child.map_err(|error| format!("cannot start a process: {error}"))?;
+        let mut child = children::start(&mut command)?;
         let out = child.stdout.take().map(BufReader::new);
         self.running = out.map(|out| (child, out));
         Ok(())

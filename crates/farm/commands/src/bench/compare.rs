@@ -203,7 +203,7 @@ async fn farm(plan: &Plan) -> Outcome<Side> {
     let pids = running
         .children
         .iter()
-        .flatten()
+        .filter_map(|one| one.child.as_ref())
         .map(std::process::Child::id);
     Ok(Side {
         name: "farm",

@@ -59,7 +59,7 @@ pub async fn run(plan: &reads::Plan, first: FirstPort, tell: &dyn Fn(&str)) -> O
         "a member that is not the master",
     );
     uncertainty::measure(clock, plan.duration, who, &mut report).await?;
-    if let Some(Some(server)) = running.children.first() {
+    if let Some(server) = running.children.first().and_then(|one| one.child.as_ref()) {
         idle(server, plan.duration, &mut report).await?;
     }
     guest.leave().await;

@@ -2,7 +2,7 @@
 //! in memory and with backups on disk only.
 
 use super::processes::enter;
-use crate::fleet::{FirstPort, Running, Shape, first_end};
+use crate::fleet::{FirstPort, Running, Shape};
 use crate::keeping::{Backups, Keeping};
 use plinth_farm_bench::reads::{self, Objects};
 use plinth_farm_bench::{Report, values};
@@ -14,6 +14,7 @@ use plinth_measure::server_cpu;
 use plinth_runtime::random::Generator;
 use plinth_runtime::{Duration, Either, Instant, now, race, sleep, timeout, yield_now};
 use plinth_terminal::Outcome;
+use plinth_terminal::children::first_end;
 use serde_json::json;
 use std::cell::Cell;
 use std::os::unix::fs::MetadataExt;
@@ -121,7 +122,7 @@ async fn taken_by_backups(running: &Running) -> Outcome<Vec<Taken>> {
             continue;
         };
         let i = usize::from(running.fleet.index(at));
-        let child = running.children.get(i).and_then(Option::as_ref);
+        let child = running.children.get(i).and_then(|one| one.child.as_ref());
         let own = child.and_then(|child| server_cpu::own_memory_bytes(child.id()));
         let own = own.ok_or("a process has ended")?;
         let name = format!("machine-{}.memory", seen.seat.machine);
@@ -235,10 +236,9 @@ impl Side<'_> {
             if let Either::Left(whole) = race(whole, first_end(children)).await {
                 return whole.map(drop);
             }
-            for (i, child) in (0..).zip(children.iter_mut()) {
-                let ended = child.as_mut().map(std::process::Child::try_wait);
-                if matches!(ended, Some(Ok(Some(_)))) {
-                    *child = Some(fleet.start(i)?);
+            for (i, one) in (0..).zip(children.iter_mut()) {
+                if one.child.is_none() {
+                    *one = fleet.start(i)?;
                 }
             }
         }
@@ -273,8 +273,7 @@ impl Side<'_> {
             Either::Right(line) => return Err(line),
         };
         let started = now();
-        let child = self.running.fleet.start(victim)?;
-        self.running.children[usize::from(victim)] = Some(child);
+        self.running.children[usize::from(victim)] = self.running.fleet.start(victim)?;
         self.wait_whole(started).await?;
         Ok(Failure {
             first_read: loading.first_read.get().unwrap_or_default(),
