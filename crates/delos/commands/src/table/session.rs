@@ -12,7 +12,7 @@ use plinth_table::service::TablesClient;
 use plinth_terminal::Outcome;
 use plinth_terminal::tls::{Listen, TlsArguments};
 use tonic::Status;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 
 /// Rows of a `select` without a limit.
 const ROWS_DEFAULT: u64 = 1000;
