@@ -10,10 +10,10 @@
 //! of the stream, which are the same for all. A trim writes the count down, in the transaction that removes entries.
 //! Each append has a read conflict with the row `sealed`: no append commits behind a seal.
 //!
-//! The rows lie where any client of the database may clear them, and the entries do not. A log whose seal is gone would
-//! be open again. So whatever is read, sealed or trimmed is so at a version at which the record is there, each append
-//! has a read conflict with it, and no log is made or opened where it is missing beside other parts of one. A log that
-//! finds it gone does nothing any more ([`LogError::Cleared`]).
+//! The rows lie where any client of the database may clear them, and the entries do not. A log whose seal is gone
+//! would be open again. So whatever is read, sealed or trimmed is so at a version at which the record is there, each
+//! append has a read conflict with it, and no log is made or opened where it is missing beside other parts of one. A
+//! log that finds it gone does nothing any more ([`LogError::Cleared`]).
 //!
 //! A part is `appender u64 | number u64 | is last u8 | bytes`. An appender finds its own entries in the stream while
 //! it counts. So it also learns what became of a commit whose outcome nobody told.

@@ -310,8 +310,8 @@ fn a_quota_that_was_imported_is_counted_by_the_first_gateway() {
     });
 }
 
-/// What a quota of `/q` with four nodes says in the end, whose row says that it is counted through this path so far, and
-/// others that so much was found.
+/// What a quota of `/q` with four nodes says in the end, whose row says that it is counted through this path so far,
+/// and others that so much was found.
 async fn counted_on(through: &str, used: Used) -> String {
     let cluster = MemoryCluster::new();
     let before = start(&cluster, true).await;

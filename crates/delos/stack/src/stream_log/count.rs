@@ -213,7 +213,8 @@ impl Counted {
 }
 
 impl Inner {
-    /// Counts what was committed through `version`, or before the call; tries until it can, or rows of the log are gone.
+    /// Counts what was committed through `version`, or before the call. Tries until it can, or rows of the log are
+    /// gone.
     pub async fn count_through(&self, version: Option<Version>) {
         let mut version = version;
         while let Err(error) = self.count_once(version).await {

@@ -8,7 +8,6 @@
 use super::{header, node, readable_list, readable_with_data};
 use crate::paths;
 use crate::replica::Replica;
-use crate::room::Reserved;
 use crate::talk::Talk;
 use crate::tree::execute::Operation;
 use crate::wire::{Answer, Code, MultiResult, Request, Text, encode_answer};
@@ -225,6 +224,32 @@ impl Several {
         pipeline.submit(look, Box::new(complete));
         // Nothing of it if the gateway ends.
         receiver.await.map_err(|_| Code::CONNECTION_LOSS)
+    }
+}
+
+/// Nodes that stay in memory, within what was reserved for them.
+struct Reserved {
+    replica: Rc<Replica>,
+    bytes: usize,
+    paths: Vec<Text>,
+}
+
+impl Reserved {
+    async fn take(replica: Rc<Replica>, paths: Vec<Text>, bytes: usize) -> Reserved {
+        replica.room.reserve(bytes).await;
+        paths.iter().for_each(|path| replica.pin(path));
+        Reserved {
+            replica,
+            bytes,
+            paths,
+        }
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.paths.iter().for_each(|path| self.replica.unpin(path));
+        self.replica.room.give_back(self.bytes);
     }
 }
 
