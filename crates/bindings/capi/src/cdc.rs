@@ -348,48 +348,16 @@ pub unsafe extern "C" fn fdb_cdc_consumer_get_position(
     0
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_future_get_cdc_stream_info_array(
-    future: &Future,
-    streams: &mut *const StreamEntry,
-    count: &mut c_int,
-) -> Code {
-    future.read(|payload| match payload {
-        Payload::Streams(found) => {
-            (*streams, *count) = (found.entries.as_ptr(), found.entries.len() as c_int);
-            Some(())
-        }
-        _ => None,
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_future_get_cdc_versioned_mutations(
-    future: &Future,
-    versions: &mut *const VersionEntry,
-    count: &mut c_int,
-    through: &mut i64,
-) -> Code {
-    future.read(|payload| match payload {
-        Payload::Changes(found) => {
-            (*versions, *count) = (found.entries.as_ptr(), found.entries.len() as c_int);
-            *through = found.through;
-            Some(())
-        }
-        _ => None,
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_future_get_cdc_consumer(
-    future: &Future,
-    out: &mut *const Consumer,
-) -> Code {
-    future.read(|payload| match payload {
-        Payload::Handle(object) => {
-            *out = Arc::into_raw(object.clone().downcast::<Consumer>().ok()?);
-            Some(())
-        }
-        _ => None,
-    })
+crate::future::getters! {
+    fdb_future_get_cdc_stream_info_array(streams: *const StreamEntry, count: c_int) of Payload::Streams(found) => {
+        (*streams, *count) = (found.entries.as_ptr(), found.entries.len() as c_int);
+    }
+    fdb_future_get_cdc_versioned_mutations(versions: *const VersionEntry, count: c_int, through: i64)
+    of Payload::Changes(found) => {
+        (*versions, *count) = (found.entries.as_ptr(), found.entries.len() as c_int);
+        *through = found.through;
+    }
+    fdb_future_get_cdc_consumer(out: *const Consumer) of Payload::Handle(object) => {
+        *out = Arc::into_raw(object.clone().downcast::<Consumer>().ok()?);
+    }
 }

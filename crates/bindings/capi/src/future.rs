@@ -276,128 +276,53 @@ pub unsafe extern "C" fn fdb_future_get_error(future: &Future) -> Code {
     future.error()
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_future_get_int64(future: &Future, out: &mut i64) -> Code {
-    future.read(|payload| match payload {
-        Payload::Int64(number) => {
-            *out = *number;
-            Some(())
+/// Functions that tell what a future holds, if it holds that.
+macro_rules! getters {
+    ($($(#[$meta:meta])* $name:ident($($out:ident: $type:ty),*) of $held:pat => $tell:block)*) => {$(
+        $(#[$meta])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            future: &$crate::future::Future,
+            $($out: &mut $type,)*
+        ) -> $crate::arguments::Code {
+            future.read(|payload| match payload {
+                $held => {
+                    $tell
+                    Some(())
+                }
+                _ => None,
+            })
         }
-        _ => None,
-    })
+    )*};
 }
+pub(crate) use getters;
 
-/// Name of the function before API version 620.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_future_get_version(future: &Future, out: &mut i64) -> Code {
-    // SAFETY: the same contract.
-    unsafe { fdb_future_get_int64(future, out) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_future_get_uint64(future: &Future, out: &mut u64) -> Code {
-    future.read(|payload| match payload {
-        Payload::Uint64(number) => {
-            *out = *number;
-            Some(())
-        }
-        _ => None,
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_future_get_key(
-    future: &Future,
-    key: &mut *const u8,
-    length: &mut c_int,
-) -> Code {
-    future.read(|payload| match payload {
-        Payload::Key(bytes) => {
-            (*key, *length) = (bytes.as_ptr(), bytes.len() as c_int);
-            Some(())
-        }
-        _ => None,
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_future_get_value(
-    future: &Future,
-    present: &mut Flag,
-    value: &mut *const u8,
-    length: &mut c_int,
-) -> Code {
-    future.read(|payload| match payload {
-        Payload::Value(found) => {
-            let bytes = found.as_deref().unwrap_or_default();
-            *present = Flag::from(found.is_some());
-            (*value, *length) = (bytes.as_ptr(), bytes.len() as c_int);
-            Some(())
-        }
-        _ => None,
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_future_get_keyvalue_array(
-    future: &Future,
-    rows: &mut *const RowEntry,
-    count: &mut c_int,
-    more: &mut Flag,
-) -> Code {
-    future.read(|payload| match payload {
-        Payload::Rows(found) => {
-            (*rows, *count) = (found.entries.as_ptr(), found.entries.len() as c_int);
-            *more = Flag::from(found.more);
-            Some(())
-        }
-        _ => None,
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_future_get_mappedkeyvalue_array(
-    future: &Future,
-    rows: &mut *const MappedEntry,
-    count: &mut c_int,
-    more: &mut Flag,
-) -> Code {
-    future.read(|payload| match payload {
-        Payload::Mapped(_, _, entries, has_more) => {
-            (*rows, *count) = (entries.as_ptr(), entries.len() as c_int);
-            *more = Flag::from(*has_more);
-            Some(())
-        }
-        _ => None,
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_future_get_key_array(
-    future: &Future,
-    keys: &mut *const KeyEntry,
-    count: &mut c_int,
-) -> Code {
-    future.read(|payload| match payload {
-        Payload::Keys(_, entries) => {
-            (*keys, *count) = (entries.as_ptr(), entries.len() as c_int);
-            Some(())
-        }
-        _ => None,
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_future_get_string_array(
-    future: &Future,
-    strings: &mut *const *const c_char,
-    count: &mut c_int,
-) -> Code {
-    future.read(|payload| match payload {
-        Payload::Strings(_, pointers) => {
-            (*strings, *count) = (pointers.as_ptr(), pointers.len() as c_int);
-            Some(())
-        }
-        _ => None,
-    })
+getters! {
+    fdb_future_get_int64(out: i64) of Payload::Int64(number) => { *out = *number; }
+    /// Name of the function before API version 620.
+    fdb_future_get_version(out: i64) of Payload::Int64(number) => { *out = *number; }
+    fdb_future_get_uint64(out: u64) of Payload::Uint64(number) => { *out = *number; }
+    fdb_future_get_key(key: *const u8, length: c_int) of Payload::Key(bytes) => {
+        (*key, *length) = (bytes.as_ptr(), bytes.len() as c_int);
+    }
+    fdb_future_get_value(present: Flag, value: *const u8, length: c_int) of Payload::Value(found) => {
+        let bytes = found.as_deref().unwrap_or_default();
+        *present = Flag::from(found.is_some());
+        (*value, *length) = (bytes.as_ptr(), bytes.len() as c_int);
+    }
+    fdb_future_get_keyvalue_array(rows: *const RowEntry, count: c_int, more: Flag) of Payload::Rows(found) => {
+        (*rows, *count) = (found.entries.as_ptr(), found.entries.len() as c_int);
+        *more = Flag::from(found.more);
+    }
+    fdb_future_get_mappedkeyvalue_array(rows: *const MappedEntry, count: c_int, more: Flag)
+    of Payload::Mapped(_, _, entries, has_more) => {
+        (*rows, *count) = (entries.as_ptr(), entries.len() as c_int);
+        *more = Flag::from(*has_more);
+    }
+    fdb_future_get_key_array(keys: *const KeyEntry, count: c_int) of Payload::Keys(_, entries) => {
+        (*keys, *count) = (entries.as_ptr(), entries.len() as c_int);
+    }
+    fdb_future_get_string_array(strings: *const *const c_char, count: c_int) of Payload::Strings(_, pointers) => {
+        (*strings, *count) = (pointers.as_ptr(), pointers.len() as c_int);
+    }
 }
