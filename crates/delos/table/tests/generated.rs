@@ -1,5 +1,5 @@
-//! The messages are what `proto/table.proto` says, and so are the calls of the service. Who builds the project needs no
-//! compiler of such files, and no time for one.
+//! The messages are what `proto/table.proto` says, and so are the calls of the service. Who builds the project needs
+//! no compiler of such files, and no time for one.
 
 #![allow(clippy::disallowed_methods)] // it reads and writes the source
 
