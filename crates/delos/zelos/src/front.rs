@@ -462,7 +462,7 @@ fn stat_after(change: &Change) -> StepStat {
 
 impl Writes for Front {
     fn submit(&self, operation: Operation, complete: Complete) {
-        self.queue.push_back(Queued {
+        self.queue.push(Queued {
             operation,
             complete,
         });

@@ -2,8 +2,10 @@
 
 use crate::ANSWER_BYTES_MAX;
 use crate::acl::Identity;
+use crate::contact::Moment;
 use crate::counters::Counters;
 use crate::doors::Origin;
+use crate::held::Held;
 use crate::replica::Replica;
 use crate::watches::Client;
 use crate::wire::{Answer, AnswerHeader, Code, encode_answer};
@@ -28,6 +30,7 @@ pub struct Connection {
     pub is_read_only: bool,
     pub identities: RefCell<Rc<[Identity]>>,
     pub outbox: Rc<Outbox>,
+    pub held: Held,
     /// Writes under way.
     pub pending: Cell<usize>,
     pub done: Notify,
@@ -39,8 +42,9 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Ends the connection when what was pushed so far is written.
+    /// Ends the connection when what was pushed so far is written. What is held back never is.
     pub fn hang_up(&self) {
+        self.held.clear();
         self.outbox.close();
     }
 
@@ -48,11 +52,32 @@ impl Connection {
         Duration::from_millis(u64::from(self.timeout_ms))
     }
 
+    /// What is added next, and all behind it, waits until a request that was heard then may be answered.
+    pub fn answers(&self, heard: &Moment) {
+        if !self.is_read_only && !self.outbox.is_closed() && self.held.begins(heard) {
+            probe!("keeper_answer_held_back");
+        }
+    }
+
+    /// What was held back goes out as far as it may.
+    pub fn release(&self) {
+        while let Some(pieces) = self.held.take_covered() {
+            self.send(|out| pieces.iter().for_each(|piece| out.put_shared(piece)));
+        }
+    }
+
     /// Adds a frame for the client.
     pub fn push(&self, append: impl FnOnce(&mut Output)) {
         self.sent.set(self.sent.get() + 1);
         let counters = &self.counters;
         counters.sent.set(counters.sent.get() + 1);
+        match self.held.is_empty() {
+            true => self.send(append),
+            false => self.held.push(append),
+        }
+    }
+
+    fn send(&self, append: impl FnOnce(&mut Output)) {
         let append = |out: &mut Output| {
             append(out);
             Ok::<(), ()>(())

@@ -1,7 +1,7 @@
 //! The first bytes of a connection: an administrator's word, or a client that wants a session.
 
 use crate::admin;
-use crate::contact::hold;
+use crate::contact::{Moment, hold};
 use crate::life::{Gateway, Life};
 use crate::replica::Replica;
 use crate::sessions::{Owned, SessionRow};
@@ -62,6 +62,7 @@ pub async fn accept(
     request: &ConnectRequest,
     outbox: &Outbox,
 ) -> Option<Accepted> {
+    let heard = Moment::now();
     timeout(LIFE_LIMIT, gateway.life.wait_until(Option::is_some)).await?;
     let life = gateway.life.get()?;
     if request.session_id != 0 {
@@ -71,10 +72,13 @@ pub async fn accept(
     if life.is_isolated() {
         return accept_reader(gateway, life, request, outbox);
     }
-    let contact = life.contact.clone();
-    outbox.hold_while(move || contact.holds());
+    let finding = async {
+        let found = find(gateway, &life, client, request).await;
+        life.contact.covered(&heard).await;
+        found
+    };
     // A client that waits for the database in vain comes back for read-only mode, or goes elsewhere.
-    let found = match race(find(gateway, &life, client, request), life.isolated()).await {
+    let found = match race(finding, life.isolated()).await {
         Either::Left(found) => found?,
         Either::Right(()) => return None,
     };
@@ -84,6 +88,11 @@ pub async fn accept(
         return None;
     };
     let (session, timeout_ms, _) = found;
+    if !is_still_its_own(&life, client, session) {
+        // It ended, or went on elsewhere, while the answer was held back. The client asks again.
+        probe!("keeper_found_session_is_gone");
+        return None;
+    }
     answer(outbox, request, found, false);
     Some(Accepted {
         life,
@@ -91,6 +100,12 @@ pub async fn accept(
         timeout_ms,
         is_read_only: false,
     })
+}
+
+fn is_still_its_own(life: &Life, client: Client, session: i64) -> bool {
+    let sessions = life.clients.sessions.borrow();
+    let owned = sessions.get(session);
+    owned.is_some_and(|owned| owned.client == Some(client))
 }
 
 /// Answers the greeting of a gateway that only reads; see [`crate::read_only`].

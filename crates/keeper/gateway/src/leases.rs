@@ -6,9 +6,10 @@
 //! sessions of those that do not. If two believe that they are the one, the store refuses one of two equal
 //! transactions.
 //!
-//! A gateway that cannot commit answers its clients for [`crate::HOLD_MS`] more ([`crate::contact`]). A session ends
-//! when its gateway's row has been the same for that time and the session's time-out together. So no session ends
-//! before its client has been silent for its time-out. Nobody counts time in which he could not commit himself.
+//! A gateway that cannot commit answers what its clients ask for [`crate::HOLD_MS`] more ([`crate::contact`]). A
+//! session ends when its gateway's row has been the same for that time and the session's time-out together. So no
+//! session ends before its client has been silent for its time-out. Nobody counts time in which he could not commit
+//! himself.
 
 use crate::contact::hold;
 use crate::life::{Life, address_in};
@@ -117,12 +118,13 @@ async fn look(life: &Rc<Life>, others: &mut Others) -> Result<Duration> {
     let rows = life.replica.leases().await?;
     life.totals.set(life.replica.totals().await?);
     others.look(rows, began, life.contact.uncounted());
-    let is_alive = |seen: &Seen| began - seen.since <= hold();
+    // Longer than two beats of a gateway without sessions.
+    let is_alive = |seen: &Seen| began - seen.since <= 2 * hold();
     let first = others.seen.iter().find(|(_, seen)| is_alive(seen));
     let is_first = first.is_some_and(|(gateway, _)| *gateway == life.id);
     life.is_first.set(is_first);
     let mut next = Duration::MAX;
-    if !is_first || life.contact.holds() {
+    if !is_first || !life.contact.is_in_touch() {
         return Ok(next);
     }
     let ending = others.ending.clone();
@@ -175,25 +177,32 @@ async fn clean_up(
     let mut over = Vec::new();
     for (session, timeout_ms) in sessions {
         let timeout = Duration::from_millis(u64::from(timeout_ms));
-        let left = patience(timeout).saturating_sub(silent);
+        let left = (patience(timeout) + life.contact.margin()).saturating_sub(silent);
         if !left.is_zero() {
             next = next.min(left);
         } else if !ending.borrow().contains(&session) {
-            over.push(session);
+            over.push((session, timeout));
         }
     }
     if over.is_empty() {
         return Ok(next);
     }
-    // Clients could go elsewhere until now, if this gateway could commit until now.
+    // Clients could go elsewhere until this look began, if this gateway could commit until then.
     let uncounted = life.contact.uncounted();
-    life.prove().await;
-    if life.contact.holds() || life.contact.uncounted() > uncounted {
+    let is_proved = life.prove().await;
+    if !is_proved || life.contact.uncounted() > uncounted {
         probe!("keeper_time_does_not_count");
         return Ok(Duration::ZERO);
     }
-    for session in over {
-        end(life, session, (gateway, &seen.row), ending);
+    assert!(
+        life.contact.proved() >= began,
+        "a beat that was sent later has landed"
+    );
+    for (session, timeout) in over {
+        // That beat may have taken long.
+        if silent >= patience(timeout) + life.contact.margin() {
+            end(life, session, (gateway, &seen.row), ending);
+        }
     }
     Ok(next)
 }

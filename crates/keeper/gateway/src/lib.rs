@@ -18,6 +18,7 @@ mod dump;
 mod gateway;
 pub mod gone;
 mod greeting;
+mod held;
 mod leases;
 pub mod left;
 mod life;
@@ -70,12 +71,14 @@ knob! {
     pub CACHE_BYTES_MAX: usize = "keeper_cache_bytes_max", 64 << 20, sim 10_000, 64 << 20, legal 10_000, usize::MAX;
     /// How often a gateway shows that it lives.
     pub BEAT_MS: u64 = "keeper_beat_ms", 250, legal 50, 300;
-    /// A gateway that could not show for so long that it lives holds back its answers. Three beats.
+    /// A gateway answers no request that was heard so long after its last beat that has landed. Three beats.
     pub HOLD_MS: u64 = "keeper_hold_ms", 900, legal 900, 3000;
     /// A gateway that has tried for so long, and for a third of a client's time-out, disconnects the client.
     pub ISOLATION_MS: u64 = "keeper_isolation_ms", 2500, legal 1000, 10_000;
     /// Bytes of requests that may wait for a transaction; clients' further writes are not read until there is room.
     pub QUEUE_BYTES_MAX: usize = "keeper_queue_bytes_max", 64 << 20, sim 2000, 64 << 20, legal 1000, usize::MAX;
+    /// Bytes of answers that are made and may not go out, of all clients; then their further writes wait.
+    pub HELD_BYTES_MAX: usize = "keeper_held_bytes_max", 16 << 20, sim 1, 16 << 20, legal 1, usize::MAX;
     /// Ephemeral nodes that one transaction deletes. The end of a session with more takes several.
     pub END_NODES_MAX: usize = "keeper_end_nodes_max", 1000, sim 1, 3, legal 1, 1000;
     /// How often containers and nodes with a time to live are looked at.

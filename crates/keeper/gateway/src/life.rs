@@ -18,14 +18,18 @@ use crate::tree::totals::Totals;
 use crate::watches::{Client, Watches};
 use crate::wire::Code;
 use crate::writes::{Outcome, Writes, code_of};
-use crate::{BEAT_MS, acl};
-use plinth_runtime::sync::Watch;
+use crate::{BEAT_MS, HELD_BYTES_MAX, acl};
+use plinth_runtime::sync::{Notify, Watch};
 use plinth_runtime::{
-    Duration, Instant, now, probe, random, sleep, sleep_until, trace, trace_warn,
+    Duration, Instant, TaskGroup, now, planted, probe, race, random, sleep, sleep_until, trace,
+    trace_warn,
 };
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
+
+/// Most beats that are under way. If they take two seconds, one still lands with each that is due.
+const BEATS_AT_ONCE: usize = 8;
 
 /// What an operator may choose.
 #[derive(Clone, Debug)]
@@ -117,6 +121,8 @@ pub struct Life {
     pub replica: Rc<Replica>,
     pub clients: Rc<Clients>,
     pub contact: Rc<Contact>,
+    /// Bytes of answers that may not go out yet.
+    pub held_bytes: Rc<Watch<usize>>,
     /// It has the smallest id of the gateways that live, and cleans up what others leave.
     pub is_first: Cell<bool>,
     /// Of the tree, at most a second old.
@@ -149,6 +155,7 @@ impl Life {
             replica: begun.replica,
             clients,
             contact: Rc::default(),
+            held_bytes: Rc::new(Watch::new(0)),
             is_first: Cell::new(false),
             totals: Cell::default(),
             address: gateway.address,
@@ -169,34 +176,71 @@ impl Life {
     }
 
     /// Shows the other gateways that this one lives.
-    pub async fn beat(&self) {
+    pub async fn beat(self: &Rc<Self>) {
+        let (beats, ended) = (TaskGroup::new(), Notify::new());
+        let under_way = Rc::new(Cell::new(0));
         while !self.pipeline.is_lost() {
-            let began = now();
-            match self.prove().await {
-                true => sleep_until(began + Duration::from_millis(BEAT_MS.get())).await,
-                false => sleep(tick()).await,
+            let due = now() + self.pause();
+            let (life, one, all) = (self.clone(), ended.clone(), under_way.clone());
+            under_way.set(under_way.get() + 1);
+            beats.spawn("keeper beat", async move {
+                let has_failed = !life.prove().await;
+                all.set(all.get() - 1);
+                if has_failed || all.get() + 1 == BEATS_AT_ONCE {
+                    one.notify_one();
+                }
+            });
+            // One that has failed is tried again soon.
+            race(sleep_until(due), async {
+                ended.notified().await;
+                sleep(tick()).await;
+            })
+            .await;
+            while under_way.get() == BEATS_AT_ONCE {
+                ended.notified().await;
             }
         }
     }
 
-    /// Does so once. False if that may have failed. Whoever was out of touch sees first which of its sessions others
-    /// have ended: their clients are not told any more that they live.
+    /// Between two beats. Both are far below [`crate::HOLD_MS`], so the first session waits for nothing.
+    fn pause(&self) -> Duration {
+        let beats = match self.clients.sessions.borrow().is_empty() {
+            true => 2,
+            false => 1,
+        };
+        beats * Duration::from_millis(BEAT_MS.get())
+    }
+
+    /// Changes the gateway's row once. False if that may have failed. Whoever was out of touch sees first which of its
+    /// sessions others have ended: their clients are not told any more that they live.
     pub async fn prove(&self) -> bool {
         let beat = self.beats.get() + 1;
         self.beats.set(beat);
-        let sent = Moment::now();
+        let mut sent = Moment::now();
         if !self.pipeline.beat(lease_row(beat, self.address)).await {
             return false;
         }
-        if self.contact.holds() && self.pipeline.refreshed().await.is_err() {
+        if self.contact.may_have_lost() && self.pipeline.refreshed().await.is_err() {
             return false;
         }
+        if planted!(
+            "keeper_contact_from_the_answer",
+            "a gateway counts contact from when the answer to its beat came"
+        ) {
+            sent = Moment::now();
+        }
         self.contact.landed(sent);
-        if self.contact.take_held() {
+        if self.held_bytes.get() > 0 {
             let connections = self.clients.connections.borrow();
-            connections.values().for_each(|c| c.outbox.release());
+            connections.values().for_each(|c| c.release());
         }
         true
+    }
+
+    /// Ends when further answers may be made.
+    pub async fn may_hold_more(&self) {
+        let most = HELD_BYTES_MAX.get();
+        self.held_bytes.wait_until(|bytes| *bytes < most).await;
     }
 
     /// True if the database cannot be reached: what clients read may be old, and others may end their sessions.
@@ -232,7 +276,7 @@ impl Life {
                 was_isolated = true;
                 self.cut_off();
             }
-            if self.contact.holds() {
+            if !self.contact.is_in_touch() {
                 continue;
             }
             if std::mem::take(&mut was_isolated) {
@@ -245,7 +289,9 @@ impl Life {
                 if !more.is_zero() {
                     sessions.give_back(more, now());
                 }
-                sessions.expired(now(), self.contact.proved())
+                // Until then whoever has taken up a session elsewhere has it.
+                let certain = self.contact.proved() - self.contact.margin();
+                sessions.expired(now(), certain)
             };
             for session in expired {
                 self.close_session(session);

@@ -155,7 +155,7 @@ pub fn samples(gateway: &Gateway) -> Vec<Sample> {
     let life = gateway.life.get();
     let serves = life
         .as_ref()
-        .is_some_and(|life| !life.is_isolated() && !life.contact.holds());
+        .is_some_and(|life| !life.is_isolated() && life.contact.is_in_touch());
     out.add(&SERVING, &[], f64::from(u8::from(serves)));
     if let Some(life) = life {
         for (family, value) in numbers(gateway, &life) {

@@ -32,7 +32,7 @@ use crate::tree::quota::{Exceeded, Quotas};
 use crate::tree::rows::Lock;
 use crate::writes::{Complete, Listener, Writes};
 use crate::{BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX};
-use flight::{Flight, Later, Turn};
+use flight::{Flight, Knock, Later, Turn};
 use plinth_client::{Database, Position, Stream, TransactionOption};
 use plinth_core::Version;
 use plinth_core::version::Versionstamp;
@@ -105,6 +105,11 @@ pub struct Pipeline {
     halved: Cell<Option<usize>>,
     /// When somebody else's change was last seen.
     others: Cell<Option<Instant>>,
+    /// How long the last commit took.
+    took: Rc<Cell<Duration>>,
+    /// How many batches in a row others were ahead of.
+    refused: Cell<u32>,
+    knock: RefCell<Option<Knock>>,
     /// Version of the last change of a quota.
     quotas_changed: Cell<Version>,
     is_lost: Cell<bool>,
@@ -140,6 +145,9 @@ impl Pipeline {
             looks_apart: Cell::new(0),
             halved: Cell::new(None),
             others: Cell::new(None),
+            took: Rc::default(),
+            refused: Cell::new(0),
+            knock: RefCell::default(),
             quotas_changed: Cell::new(0),
             is_lost: Cell::new(false),
             is_behind_own: Cell::new(false),
@@ -235,7 +243,7 @@ impl Pipeline {
 
 impl Writes for Pipeline {
     fn submit(&self, operation: Operation, complete: Complete) {
-        self.queue.push_back(Queued {
+        self.queue.push(Queued {
             operation,
             complete,
         });

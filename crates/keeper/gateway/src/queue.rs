@@ -27,6 +27,11 @@ impl Queued {
         matches!(self.operation, Operation::Look { .. })
     }
 
+    /// True for a client's return with its session.
+    pub fn takes_a_session(&self) -> bool {
+        matches!(self.operation, Operation::TakeSession { .. })
+    }
+
     /// True for a read of data behind a write.
     pub fn looks_at_data(&self) -> bool {
         let Operation::Look { request, .. } = &self.operation else {
@@ -46,9 +51,28 @@ pub struct Queue {
 }
 
 impl Queue {
-    pub fn push_back(&self, queued: Queued) {
+    /// Adds an operation behind all others. A client that comes back with its session has little time, and relies on
+    /// nobody's writes: it goes before them, behind those who have come so before it. But it does not pass what its
+    /// session has sent before, or that would be carried out after what the client sends next.
+    pub fn push(&self, queued: Queued) {
         self.count(&queued);
-        self.operations.borrow_mut().push_back(queued);
+        let place = self.place_of(&queued.operation);
+        self.operations.borrow_mut().insert(place, queued);
+    }
+
+    fn place_of(&self, operation: &Operation) -> usize {
+        let operations = self.operations.borrow();
+        let Operation::TakeSession { session, .. } = operation else {
+            return operations.len();
+        };
+        let mut before = operations.iter();
+        match before.any(|queued| queued.operation.session() == Some(*session)) {
+            true => operations.len(),
+            false => {
+                let come_back = operations.iter().take_while(|q| q.takes_a_session());
+                come_back.count()
+            }
+        }
     }
 
     pub fn push_front(&self, queued: Queued) {
@@ -115,11 +139,34 @@ mod tests {
         }
     }
 
+    fn take(session: i64) -> Queued {
+        Queued::of_the_gateway(Operation::TakeSession {
+            session,
+            timeout_ms: 4000,
+            password: Vec::new(),
+            found: None,
+        })
+    }
+
+    #[test]
+    fn who_comes_back_passes_all_but_what_the_session_has_sent_before() {
+        let queue = Queue::default();
+        for queued in [look("/a"), look("/b"), take(7), take(8), take(1)] {
+            queue.push(queued);
+        }
+        let name = |queued: Queued| match queued.operation {
+            Operation::TakeSession { session, .. } => session.to_string(),
+            _ => path(queued),
+        };
+        let all: Vec<String> = std::iter::from_fn(|| queue.pop_front()).map(name).collect();
+        assert_eq!(all, ["7", "8", "/a", "/b", "1"]);
+    }
+
     #[test]
     fn what_is_put_back_comes_first_and_bytes_are_those_of_what_waits() {
         let queue = Queue::default();
         for name in ["/a", "/b", "/c"] {
-            queue.push_back(look(name));
+            queue.push(look(name));
         }
         let all = queue.bytes().get();
         let taken = vec![

@@ -7,9 +7,10 @@
 
 use crate::addresses::Place;
 use crate::connection::Connection;
-use crate::contact::tick;
+use crate::contact::{Moment, tick};
 use crate::counters::{Asked, Kind};
 use crate::doors::Origin;
+use crate::held::Held;
 use crate::life::{Gateway, Life};
 use crate::replica::Replica;
 use crate::talk::Talk;
@@ -98,6 +99,7 @@ async fn talk(
         )),
         origin,
         outbox,
+        held: Held::new(life.contact.clone(), life.held_bytes.clone()),
         pending: Cell::new(0),
         done: Notify::new(),
         is_closing: Cell::new(false),
@@ -160,6 +162,7 @@ impl Talk {
 
     async fn answer_requests(&self, inbox: &mut Inbox) {
         let mut pace = Pace::new();
+        let mut heard = Moment::now();
         while !self.outbox.is_closed() {
             self.outbox.has_room(UNSENT_BYTES_MAX).await;
             match take_frame(&mut inbox.buffer, FRAME_BYTES_MAX.get()) {
@@ -173,12 +176,15 @@ impl Talk {
                     };
                     let kind = request.as_ref().map_or(Kind::Other, Kind::of);
                     let asked = self.counters.arrived(kind);
+                    if !kind.is_write() {
+                        self.may_be_answered(&heard).await;
+                    }
                     match request {
                         Ok(request) if self.pending.get() > 0 && reads::can_ride(&request) => {
-                            self.ride(header.xid, request, asked).await;
+                            self.ride(header.xid, request, (asked, heard)).await;
                         }
                         request => {
-                            self.handle(header, request, asked).await;
+                            self.handle(header, request, (asked, heard)).await;
                             if !kind.is_write() || self.is_read_only {
                                 self.counters.answered(asked);
                             }
@@ -194,6 +200,7 @@ impl Talk {
                     if read.is_none() {
                         return;
                     }
+                    heard = Moment::now();
                 }
                 Err(FrameError::TooLong { .. }) => {
                     if self.skip(inbox).await.is_none() {
@@ -228,6 +235,13 @@ impl Talk {
         }
     }
 
+    /// A request that changes nothing is not even executed before: its answer would take memory meanwhile.
+    async fn may_be_answered(&self, heard: &Moment) {
+        if !self.is_read_only {
+            self.life.contact.covered(heard).await;
+        }
+    }
+
     /// Passes over a request that is too long, and refuses it.
     async fn skip(&self, inbox: &mut Inbox) -> Option<()> {
         let mut skip = loop {
@@ -241,12 +255,18 @@ impl Talk {
         }
         probe!("keeper_request_too_long");
         self.heard();
+        self.may_be_answered(&Moment::now()).await;
         self.writes_done(0).await;
         self.answer_with(skip.header.xid, Err(Code::CONNECTION_LOSS));
         Some(())
     }
 
-    async fn handle(&self, header: Header, request: Result<Request, Code>, asked: Asked) {
+    async fn handle(
+        &self,
+        header: Header,
+        request: Result<Request, Code>,
+        (asked, heard): (Asked, Moment),
+    ) {
         let request = match request {
             Ok(request) => request,
             Err(code) => {
@@ -260,7 +280,7 @@ impl Talk {
             }
             request if request.changes_nodes() => {
                 let operation = Operation::Request(self.caller(), request);
-                self.submit(header.xid, operation, asked).await;
+                self.submit(header.xid, operation, (asked, heard)).await;
             }
             // The session goes on in the database until it times out.
             Request::CloseSession if self.is_read_only => {
@@ -274,8 +294,9 @@ impl Talk {
                     owner: Owner::Own,
                     found: Default::default(),
                 };
-                self.submit(header.xid, operation, asked).await;
+                self.submit(header.xid, operation, (asked, heard)).await;
                 self.writes_done(0).await;
+                self.may_be_answered(&heard).await;
                 self.hang_up();
             }
             Request::Ping => {
@@ -314,14 +335,16 @@ impl Talk {
         self.hang_up();
     }
 
-    async fn submit(&self, xid: i32, operation: Operation, asked: Asked) {
+    async fn submit(&self, xid: i32, operation: Operation, (asked, heard): (Asked, Moment)) {
         self.writes_done(PENDING_MAX).await;
         self.life.pipeline.has_room().await;
+        self.life.may_hold_more().await;
         self.pending.set(self.pending.get() + 1);
         let connection = self.connection.clone();
         let complete = move |_: &Replica, outcome: Outcome, stats: Vec<StepStat>| {
             connection.counters.answered(asked);
             connection.write_is_done();
+            connection.answers(&heard);
             finish(&connection, xid, outcome, stats);
         };
         self.life.pipeline.submit(operation, Box::new(complete));
@@ -329,7 +352,7 @@ impl Talk {
 
     /// Lets a read take its turn among the writes under way: it sees those before it and none behind it, and does not
     /// hold those up.
-    async fn ride(&self, xid: i32, request: Request, asked: Asked) {
+    async fn ride(&self, xid: i32, request: Request, (asked, heard): (Asked, Moment)) {
         self.writes_done(PENDING_MAX).await;
         self.life.pipeline.has_room().await;
         self.pending.set(self.pending.get() + 1);
@@ -344,6 +367,7 @@ impl Talk {
         let complete = move |_: &Replica, _: Outcome, _: Vec<StepStat>| {
             connection.counters.answered(asked);
             connection.write_is_done();
+            connection.answers(&heard);
             let Some(life) = life.upgrade() else { return };
             let talk = Talk {
                 connection,

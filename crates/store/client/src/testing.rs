@@ -66,6 +66,7 @@ pub struct MemoryCluster {
     state: Rc<RefCell<State>>,
     changed: Notify,
     hung: Rc<Cell<bool>>,
+    commits_late: Rc<Cell<(Duration, Duration)>>,
 }
 
 /// A new commit is this far above the last.
@@ -97,10 +98,11 @@ impl MemoryCluster {
         crate::Database::new(Rc::new(self.clone()))
     }
 
-    /// The same cluster as somebody else reaches it: what hangs for one does not hang for the other.
+    /// The same cluster as somebody else reaches it: what hangs or is late for one is not for the other.
     pub fn apart(&self) -> MemoryCluster {
         MemoryCluster {
             hung: Rc::default(),
+            commits_late: Rc::default(),
             ..self.clone()
         }
     }
@@ -195,6 +197,11 @@ impl MemoryCluster {
         self.changed.notify_all();
     }
 
+    /// Every commit waits for so long before it is executed, and its answer for so long after that.
+    pub fn set_commits_late(&self, before: Duration, after: Duration) {
+        self.commits_late.set((before, after));
+    }
+
     fn execute(&self, data: &CommitData) -> Result<CommitReply> {
         self.state.borrow_mut().execute(data)
     }
@@ -207,9 +214,7 @@ impl MemoryCluster {
         for _ in 0..turns {
             yield_now().await;
         }
-        if !delay.is_zero() {
-            sleep(delay).await;
-        }
+        wait_for(delay).await;
         while self.hung.get() {
             self.changed.notified().await;
         }
@@ -359,6 +364,13 @@ impl State {
     }
 }
 
+/// Without a turn of the loop if there is nothing to wait for.
+async fn wait_for(delay: Duration) {
+    if !delay.is_zero() {
+        sleep(delay).await;
+    }
+}
+
 fn packed(rows: &[Row]) -> PackedRows {
     let mut packed = Output::copying();
     for (key, value) in rows {
@@ -450,10 +462,13 @@ impl Cluster for MemoryCluster {
 
     fn commit(&self, data: CommitData) -> ClusterFuture<CommitReply> {
         let changed = self.changed.clone();
+        let (before, after) = self.commits_late.get();
         let reply = self.answer(move |state| state.commit(data));
         Box::pin(async move {
+            wait_for(before).await;
             let reply = reply.await;
             changed.notify_all();
+            wait_for(after).await;
             reply
         })
     }

@@ -40,12 +40,7 @@ pub struct Outbox {
     closing: Notify,
     closed: Cell<bool>,
     gathers: bool,
-    held: RefCell<Option<Held>>,
-    /// What it has must not go out any more.
-    is_dropped: Cell<bool>,
 }
-
-type Held = Box<dyn Fn() -> bool>;
 
 impl Outbox {
     /// For messages of many tasks: those that are ready in this turn of the loop add theirs to the same write.
@@ -66,26 +61,7 @@ impl Outbox {
             closing: Notify::new(),
             closed: Cell::new(false),
             gathers,
-            held: RefCell::default(),
-            is_dropped: Cell::new(false),
         })
-    }
-
-    /// Nothing goes out while `is_held` is true. Whoever makes it false calls [`release`](Self::release). If the
-    /// outbox is closed meanwhile, what it has is dropped.
-    pub fn hold_while(&self, is_held: impl Fn() -> bool + 'static) {
-        self.held.replace(Some(Box::new(is_held)));
-    }
-
-    /// What was held may go out.
-    pub fn release(&self) {
-        if self.held.borrow().is_some() {
-            self.ready.notify_one();
-        }
-    }
-
-    fn is_held(&self) -> bool {
-        self.held.borrow().as_ref().is_some_and(|is_held| is_held())
     }
 
     /// Lets `append` add a message. A long message is refused if there are too many bytes already. Does nothing after
@@ -138,12 +114,9 @@ impl Outbox {
         output.take()
     }
 
-    /// Takes no more messages. Those that were added are still written, unless they are held.
+    /// Takes no more messages. Those that were added are still written.
     pub fn close(&self) {
         self.closed.set(true);
-        if self.is_held() {
-            self.is_dropped.set(true);
-        }
         for waiting in [&self.ready, &self.taken, &self.closing] {
             waiting.notify_one();
         }
@@ -200,14 +173,6 @@ impl Outbox {
                 if self.gathers {
                     yield_now().await;
                 }
-                continue;
-            }
-            if self.is_dropped.get() {
-                probe!("outbox_drops_what_is_held");
-                return;
-            }
-            if self.is_held() {
-                self.ready.notified().await;
                 continue;
             }
             let pieces = self.take_with(&finish);

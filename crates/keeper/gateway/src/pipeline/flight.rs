@@ -19,7 +19,7 @@ use plinth_core::version::Versionstamp;
 use plinth_core::{Error, Result};
 use plinth_runtime::checks::are_expensive_on;
 use plinth_runtime::{
-    Duration, Task, join_all, now, planted, probe, sleep, spawn, trace_warn, unix_time_ms,
+    Duration, Instant, Task, join_all, now, planted, probe, sleep, spawn, trace_warn, unix_time_ms,
 };
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -29,6 +29,15 @@ use std::rc::Rc;
 const LOADS_AT_ONCE: usize = 100;
 /// Most batches that go alone after one that could not begin because it relied on what another writes.
 const APART_MAX: u32 = 63;
+
+/// After so many commits that take long a gateway may count on being alone.
+const LATE_COMMITS: u32 = 5;
+
+/// A commit by which others hear that this gateway is there.
+pub(super) struct Knock {
+    began: Instant,
+    _commit: Task<()>,
+}
 
 /// When an operation may begin.
 pub(super) enum Turn {
@@ -96,6 +105,11 @@ impl Pipeline {
 
     /// When the operation may begin, in a batch that has `batch` already, beside the batches that are under way.
     pub(super) fn turn(&self, queued: &Queued, batch: &[Queued], later: &Later) -> Turn {
+        // Nothing that a batch of clients who come back has may be refused, or be long in coming.
+        let is_behind_takes = batch.first().is_some_and(Queued::takes_a_session);
+        if is_behind_takes && !queued.takes_a_session() {
+            return Turn::Alone;
+        }
         let is_other = |first: &Queued| first.is_look() != queued.is_look();
         let is_kept_apart = self.looks_apart.get() > 0 && batch.first().is_some_and(is_other);
         let flights = self.flights.borrow();
@@ -321,12 +335,42 @@ impl Pipeline {
         Ok(())
     }
 
+    /// How long others' changes are expected after one was seen. Who counts on being alone is in the way of all that
+    /// others commit, so they get time for some commits.
+    fn alone_after(&self) -> Duration {
+        Duration::from_millis(ALONE_AFTER_MS.get()).max(LATE_COMMITS * self.took.get())
+    }
+
     fn mode(&self) -> Mode {
-        let after = Duration::from_millis(ALONE_AFTER_MS.get());
+        let after = self.alone_after();
         match self.others.get() {
             Some(seen) if seen.elapsed() < after => Mode::Shared,
             _ => Mode::Alone,
         }
+    }
+
+    /// Others were ahead of a batch. If that happens again and again, one of them may count on being alone, and never
+    /// see that this gateway is there: a commit that relies on nothing tells it.
+    fn was_refused(&self) {
+        let refused = self.refused.get() + 1;
+        self.refused.set(refused);
+        let mut knock = self.knock.borrow_mut();
+        let is_new = knock
+            .as_ref()
+            .is_none_or(|knock| knock.began.elapsed() > self.alone_after());
+        if refused < 2 || !is_new {
+            return;
+        }
+        probe!("keeper_knocks");
+        let transaction = self.database.create_transaction();
+        let lock = self.replica.rows.lock(Lock::Everything, self.gateway);
+        transaction.add_write_conflict_key(lock);
+        *knock = Some(Knock {
+            began: now(),
+            _commit: spawn("keeper_knock", async move {
+                let _ = transaction.commit().await; // who is refused again knocks again
+            }),
+        });
     }
 
     /// Returns the operations if they must be executed again.
@@ -398,9 +442,11 @@ impl Pipeline {
         };
         let built = self.build(&transaction, &plan, relied, batch.len(), number, mode);
         let result = Rc::new(Cell::new(None));
-        let (landed, wake) = (result.clone(), self.wake.clone());
+        let (landed, took, wake) = (result.clone(), self.took.clone(), self.wake.clone());
         let commit = spawn("keeper_commit", async move {
+            let began = now();
             landed.set(Some(commit(transaction, built).await));
+            took.set(began.elapsed());
             wake.notify_one();
         });
         let has_looks = batch.iter().any(|queued| queued.is_look());
@@ -469,7 +515,7 @@ impl Pipeline {
     }
 
     /// Waits for all batches under way.
-    async fn land_all(&self) {
+    pub(super) async fn land_all(&self) {
         while !self.flights.borrow().is_empty() && !self.is_lost() {
             if self.has_landed() {
                 self.land().await;
@@ -484,7 +530,11 @@ impl Pipeline {
         let first = self.flights.borrow_mut().pop_front();
         let Some(flight) = first else { return };
         let number = flight.number;
-        match flight.result.get().expect("the store has answered") {
+        let result = flight.result.get().expect("the store has answered");
+        if result.is_ok() {
+            self.refused.set(0);
+        }
+        match result {
             Ok(stamp) if stamp.version() <= self.replica.version() => {
                 let (version, changes) = (self.replica.version(), flight.changes.len());
                 assert_eq!(
@@ -504,6 +554,7 @@ impl Pipeline {
             Err(Error::not_committed) => {
                 CONFLICTS.add(1);
                 self.others.set(Some(now()));
+                self.was_refused();
                 if flight.operations.iter().any(Queued::looks_at_data) {
                     probe!("keeper_look_at_what_others_change");
                     self.looks_apart.set(flight.operations.len());
