@@ -22,6 +22,8 @@
 mod catch_up;
 mod flight;
 mod guard;
+#[cfg(test)]
+mod tests;
 
 use crate::queue::{Queue, Queued};
 use crate::replica::Replica;

@@ -1,6 +1,7 @@
 //! Lives of sessions in the simulator: when each ends, by a clock that differs from the gateways' by no more than
 //! theirs may differ. Gateways stand on a cluster in memory, which hangs for one of them or for all.
 
+mod ends;
 mod held;
 mod slow;
 
@@ -14,7 +15,8 @@ use plinth_keeper::wire::{Acl, CreateKind, Request, create_flags};
 use plinth_keeper::{Keeper, Options};
 use plinth_runtime::sim::{KillKind, Locality, ProcessId, SimConfig, Simulation, control};
 use plinth_runtime::{
-    Duration, Instant, TaskGroup, fault, join_all, now, random, sleep, sleep_until, spawn, timeout,
+    Boxed, Duration, Instant, TaskGroup, fault, join_all, now, random, sleep, sleep_until, spawn,
+    timeout,
 };
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;

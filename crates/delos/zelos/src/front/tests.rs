@@ -1,6 +1,7 @@
-//! What a gateway does with rows that are damaged.
+//! What a gateway does with rows that are damaged, and what goes first.
 
 use super::{Front, Proposes};
+use crate::entry::decode;
 use crate::view::ZXIDS;
 use bytes::Bytes;
 use plinth_core::key::KeyRange;
@@ -18,7 +19,8 @@ use plinth_keeper::tree::rows::Rows;
 use plinth_keeper::wire::Request;
 use plinth_keeper::writes::{Listener, Writes};
 use plinth_runtime::real::block_on;
-use plinth_runtime::{Duration, spawn, timeout};
+use plinth_runtime::{Duration, spawn, timeout, yield_now};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 /// Rows of nodes that nobody can read. Those of `/torn` fail by themselves.
@@ -101,5 +103,61 @@ fn reads_behind_writes_do_not_wait_for_rows_that_are_damaged() {
         assert!(matches!(replica.node_if_known("/torn"), Known::Unknown));
         assert!(matches!(replica.node_if_known("/damaged"), Known::Damaged));
         drop(serving);
+    });
+}
+
+/// A log that keeps what it was given.
+#[derive(Default)]
+struct Given(RefCell<Vec<Operation>>);
+
+impl Proposes for Given {
+    fn propose(&self, entry: Entry) -> Boxed<'_, std::result::Result<bool, Lost>> {
+        let (_, operations) = decode(entry.payload.expect("a batch")).expect("a batch");
+        self.0.borrow_mut().extend(operations);
+        Box::pin(std::future::pending())
+    }
+
+    fn sync(&self) -> Boxed<'_, std::result::Result<(), Lost>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn applied(&self) -> LogPos {
+        10
+    }
+}
+
+#[test]
+fn a_beat_and_a_client_that_comes_back_stand_behind_nobodys_writes() {
+    block_on(async {
+        let rows = Rows::new("zelos");
+        let store = Rc::new(Damaged(rows.clone()));
+        let replica = Rc::new(Replica::new(store, rows, ZXIDS, 10, 1 << 20));
+        let log = Rc::new(Given::default());
+        let front = Front::new(replica, log.clone(), 1, Rc::new(Nothing));
+        let writes: Rc<dyn Writes> = front.clone();
+        let open = |session| Operation::OpenSession {
+            session,
+            timeout_ms: 4000,
+            password: Vec::new(),
+        };
+        let take = Operation::TakeSession {
+            session: 7,
+            timeout_ms: 4000,
+            password: Vec::new(),
+            found: None,
+        };
+        let all = (100..600).map(open).chain([take.clone()]);
+        all.for_each(|operation| writes.submit(operation, Box::new(|_, _, _| ())));
+        let row = b"row".to_vec();
+        let beating = writes.beat(row.clone());
+        let serving = spawn("front", front.serve());
+        while log.0.borrow().len() < 3 {
+            yield_now().await;
+        }
+        let given = log.0.borrow();
+        let first = format!("{:?}", &given[..3]);
+        let expected = [Operation::Beat { row }, take, open(100)];
+        assert_eq!(first, format!("{expected:?}"));
+        drop((beating, serving));
     });
 }

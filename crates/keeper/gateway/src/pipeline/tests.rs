@@ -1,0 +1,95 @@
+//! What a pipeline does that has lost its place.
+
+use super::*;
+use crate::setup;
+use crate::tree::execute::Owner;
+use crate::tree::rows::Rows;
+use crate::zxid::Zxids;
+use plinth_client::testing::MemoryCluster;
+use plinth_runtime::real::block_on;
+
+/// Nobody's clients.
+struct Nobody;
+
+impl Listener for Nobody {
+    fn before(&self, _: &Replica, _: &crate::tree::change::Change, _: i64) {}
+    fn owns(&self, _: i64) -> bool {
+        true
+    }
+    fn is_silent(&self, _: i64) -> bool {
+        true
+    }
+    fn has_clients(&self) -> bool {
+        false
+    }
+    fn enforces_quotas(&self) -> bool {
+        false
+    }
+    fn exceeds(&self, _: &Exceeded, _: &str) {}
+    fn lost(&self, _: &'static str) {}
+}
+
+async fn pipeline(cluster: &MemoryCluster, gateway: u64, had: Option<Zxids>) -> Rc<Pipeline> {
+    let (database, rows) = (cluster.database(), Rows::new("tree"));
+    let opened = setup::open(&database, &rows, "tree", had).await;
+    let tree = opened.ok().expect("it is made, or is there");
+    let store = Rc::new(database.clone());
+    let replica = Replica::new(store, rows, tree.zxids, tree.version, 1 << 20);
+    let opened = (database, tree.stream);
+    Pipeline::new(Rc::new(replica), opened, gateway, Rc::new(Nobody))
+}
+
+/// Executes what the queue has, once.
+async fn write(pipeline: &Pipeline, operations: Vec<Operation>) {
+    for operation in operations {
+        pipeline.queue.push(Queued::of_the_gateway(operation));
+    }
+    assert!(pipeline.begin().await, "there is something to begin");
+    pipeline.land_all().await;
+}
+
+fn open_session(session: i64) -> Operation {
+    Operation::OpenSession {
+        session,
+        timeout_ms: 4000,
+        password: vec![7; 16],
+    }
+}
+
+/// It reads what others have done before it executes a batch. Its commit would rely on a version at which its lease had
+/// ended already.
+#[test]
+fn a_gateway_that_sees_the_end_of_its_lease_commits_nothing_behind_it() {
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        let ours = pipeline(&cluster, 1, None).await;
+        let theirs = pipeline(&cluster, 2, Some(ours.replica.zxids)).await;
+        let lease = b"12345678somewhere".to_vec();
+        assert!(ours.beat(lease.clone()).await);
+        write(&ours, vec![open_session(7)]).await;
+        let close = |session| Operation::CloseSession {
+            session,
+            owner: Owner::Own,
+            found: Default::default(),
+        };
+        write(&ours, vec![close(7)]).await;
+        assert!(ours.is_behind_own.get(), "it counts on being alone");
+
+        theirs.refresh().await;
+        let remove = Operation::RemoveGateway {
+            gateway: 1,
+            lease,
+            found: None,
+            has_sessions: true,
+        };
+        write(&theirs, vec![remove]).await;
+        let row = |key: Vec<u8>| cluster.row(&key);
+        assert_eq!(row(ours.replica.rows.gateway(1)), None, "it has ended");
+
+        write(&ours, vec![open_session(8), close(7)]).await;
+        assert!(ours.is_lost());
+        sleep(Duration::from_millis(50)).await;
+        let session = row(ours.replica.rows.session(8));
+        assert_eq!(session, None, "nobody would ever end it");
+    });
+}
