@@ -32,7 +32,7 @@ impl Listener for Nobody {
 async fn pipeline(cluster: &MemoryCluster, gateway: u64, had: Option<Zxids>) -> Rc<Pipeline> {
     let (database, rows) = (cluster.database(), Rows::new("tree"));
     let opened = setup::open(&database, &rows, "tree", had).await;
-    let tree = opened.ok().expect("it is made, or is there");
+    let tree = opened.expect("it is made, or is there");
     let store = Rc::new(database.clone());
     let replica = Replica::new(store, rows, tree.zxids, tree.version, 1 << 20);
     let opened = (database, tree.stream);
