@@ -71,11 +71,14 @@ impl std::error::Error for Failure {}
 /// The answer, and the last transaction that the server had applied.
 pub type Outcome = Result<(i64, Answer), Failure>;
 
+/// What the server says, an answer or why it refuses, and the last transaction that it had applied.
+pub type Told = Result<(i64, Result<Answer, Code>), Failure>;
+
 /// One connection with its session. Dropping it cuts the connection, and the session lives on until it times out.
 pub struct Client {
     shared: Rc<Shared>,
     greeting: ConnectAnswer,
-    events: RefCell<QueueReceiver<WatchEvent>>,
+    events: RefCell<QueueReceiver<(i64, WatchEvent)>>,
     _connection: Task<()>,
 }
 
@@ -146,12 +149,28 @@ impl Client {
     /// Sends a request. It is on its way when this returns, even if nobody polls the future; dropping the future drops
     /// only the answer.
     pub fn submit(&self, request: Request) -> impl Future<Output = Outcome> + use<> {
+        let told = self.submit_for_all(request);
+        async move {
+            let (zxid, answer) = told.await?;
+            answer
+                .map(|answer| (zxid, answer))
+                .map_err(Failure::Refused)
+        }
+    }
+
+    /// As [`submit`](Self::submit), for who wants to know of refusals, too, when they were decided.
+    pub fn submit_for_all(&self, request: Request) -> impl Future<Output = Told> + use<> {
         let answer = self.shared.submit(&request);
         async move { answer.await.unwrap_or(Err(Failure::Lost)) }
     }
 
     /// The next event of a watch; `None` when the connection has ended and all were taken. One task may wait.
     pub async fn next_event(&self) -> Option<WatchEvent> {
+        self.next_event_behind().await.map(|(_, event)| event)
+    }
+
+    /// As [`next_event`](Self::next_event), with the largest zxid of the answers that came before it.
+    pub async fn next_event_behind(&self) -> Option<(i64, WatchEvent)> {
         poll_fn(|context| self.events.borrow_mut().poll_recv(context)).await
     }
 
@@ -232,7 +251,7 @@ async fn greet(
 struct Waiter {
     xid: i32,
     opcode: i32,
-    answer: OneshotSender<Outcome>,
+    answer: OneshotSender<Told>,
 }
 
 #[derive(Default)]
@@ -303,7 +322,7 @@ struct Shared {
 }
 
 impl Shared {
-    fn submit(&self, request: &Request) -> OneshotReceiver<Outcome> {
+    fn submit(&self, request: &Request) -> OneshotReceiver<Told> {
         let (answer, receiver) = oneshot();
         let mut waiting = self.waiting.borrow_mut();
         if let Some(failure) = waiting.failure {
@@ -358,14 +377,18 @@ impl Shared {
         }
     }
 
-    fn receive(&self, frame: Bytes, events: &QueueSender<WatchEvent>) -> Result<(), Failure> {
+    fn receive(
+        &self,
+        frame: Bytes,
+        events: &QueueSender<(i64, WatchEvent)>,
+    ) -> Result<(), Failure> {
         let incoming = decode_incoming(frame);
         match incoming.map_err(|_| Failure::Broken("a frame that cannot be read"))? {
             Incoming::Event(event) => {
                 if events.len() >= EVENTS_MAX {
                     return Err(Failure::Broken("more events than anyone takes"));
                 }
-                let _ = events.send(event); // the client may be gone
+                let _ = events.send((self.last_zxid.get(), event)); // the client may be gone
                 Ok(())
             }
             Incoming::Answer(header, body) => {
@@ -374,9 +397,9 @@ impl Shared {
                 let Some(waiter) = waiter else { return Ok(()) };
                 let answer = match header.error {
                     0 => decode_answer(waiter.opcode, body)
-                        .map(|answer| (header.zxid, answer))
+                        .map(|answer| (header.zxid, Ok(answer)))
                         .map_err(|_| Failure::Broken("an answer that cannot be read")),
-                    error => Err(Failure::Refused(Code(error))),
+                    error => Ok((header.zxid, Err(Code(error)))),
                 };
                 let broken = match answer {
                     Err(failure @ Failure::Broken(_)) => Err(failure),
@@ -394,7 +417,7 @@ async fn carry(
     shared: Rc<Shared>,
     inbox: Inbox,
     writer: Writer,
-    events: QueueSender<WatchEvent>,
+    events: QueueSender<(i64, WatchEvent)>,
     tick: Duration,
 ) {
     let reading = read_all(&shared, inbox, &events);
@@ -407,7 +430,11 @@ async fn carry(
     shared.end(failure);
 }
 
-async fn read_all(shared: &Shared, mut inbox: Inbox, events: &QueueSender<WatchEvent>) -> Failure {
+async fn read_all(
+    shared: &Shared,
+    mut inbox: Inbox,
+    events: &QueueSender<(i64, WatchEvent)>,
+) -> Failure {
     loop {
         match take_frame(&mut inbox.buffer, ANSWER_BYTES_MAX) {
             Ok(Some(frame)) => {

@@ -12,9 +12,11 @@
 //! - Ephemeral nodes are there while their session lives, gone when its end was answered, and gone in time when its
 //!   client has gone.
 //! - No session ends early, also if its client comes back just in time.
+//! - All that some clients do with the same few nodes is one history ([`history`]).
 
 mod asking;
 mod exact;
+mod history;
 mod quotas;
 mod together;
 
@@ -29,6 +31,7 @@ use crate::wire::{Answer, Code, Request, Stat, Text, create_flags, event};
 use crate::zxid::Zxids;
 use asking::{ANSWER_LIMIT, ask, create, settle, sync};
 use bytes::Bytes;
+use history::History;
 use plinth_client::Database;
 use plinth_core::Error;
 use plinth_runtime::random::{below, chance};
@@ -39,6 +42,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 const REGISTERS: usize = 3;
+/// Clients of the first kind: the others are those of the history.
+const CLIENTS: u64 = 3;
+const ALL_CLIENTS: u64 = CLIENTS + 3;
 /// Changes of the nodes that change together, in a row.
 const CHANGES_TOGETHER: usize = 8;
 const TIMEOUT_MS: i32 = 4000;
@@ -90,6 +96,7 @@ pub struct Keeping {
     known: RefCell<[Known; REGISTERS]>,
     complaints: Complaints,
     names: Cell<u64>,
+    history: History,
 }
 
 fn register(r: usize) -> Text {
@@ -103,6 +110,7 @@ impl Keeping {
             known: RefCell::default(),
             complaints: Complaints::default(),
             names: Cell::new(0),
+            history: History::default(),
         }
     }
 
@@ -687,25 +695,34 @@ impl Workload for Keeping {
     fn setup(&self, database: Database) -> Boxed<'_, ()> {
         Box::pin(async move {
             self.make_nodes().await;
-            while !quotas::is_counted(&database).await {
+            self.make_history().await;
+            while !quotas::are_counted(&database).await {
                 sleep(Duration::from_millis(200)).await;
             }
         })
     }
 
     fn clients(&self) -> u64 {
-        3
+        ALL_CLIENTS + 1
     }
 
-    fn work(&self, _: Database, client: u64, day: Day) -> Boxed<'_, ()> {
-        Box::pin(self.live(client, day))
+    fn work(&self, database: Database, client: u64, day: Day) -> Boxed<'_, ()> {
+        Box::pin(async move {
+            match client {
+                0..CLIENTS => self.live(client, day).await,
+                CLIENTS..ALL_CLIENTS => self.live_in_history(client, day).await,
+                _ => self.follow_history(&database, day).await,
+            }
+        })
     }
 
     fn check(&self, database: Database) -> Boxed<'_, Verdict> {
         Box::pin(async move {
             let of_clients = self.check_clients().await;
-            check_totals(&database).await?;
-            of_clients
+            let of_totals = check_totals(&database).await;
+            of_clients?;
+            self.check_history(&database).await?;
+            of_totals
         })
     }
 }

@@ -8,6 +8,7 @@ use crate::tree::quota::{Counted, Quota, Used};
 use crate::tree::rows::Rows;
 use crate::wire::{Acl, Answer, Code, CreateKind, Request, Text, create_flags};
 use crate::workload::asking::{Asked, ask, create};
+use crate::workload::history;
 use crate::zxid::Zxids;
 use bytes::Bytes;
 use plinth_client::{Database, Transaction};
@@ -27,11 +28,11 @@ pub fn nodes() -> impl Iterator<Item = String> {
     [LIMITED.to_string()].into_iter().chain(quotas)
 }
 
-fn create_limits(of: &str, limits: &'static str) -> Request {
+pub fn create_limits(of: &str, limits: &str) -> Request {
     Request::Create {
         kind: CreateKind::WithStat,
         path: format!("/zookeeper/quota{of}/zookeeper_limits").into(),
-        data: Some(Bytes::from_static(limits.as_bytes())),
+        data: Some(Bytes::copy_from_slice(limits.as_bytes())),
         acl: Acl::open(),
         flags: create_flags::PERSISTENT,
         ttl: -1,
@@ -46,10 +47,14 @@ pub fn limit() -> Request {
     )
 }
 
-/// True if the limit of [`LIMITED`] holds from now on.
-pub async fn is_counted(database: &Database) -> bool {
+/// True if all limits that are there from the beginning hold from now on.
+pub async fn are_counted(database: &Database) -> bool {
+    is_counted(database, LIMITED).await && is_counted(database, history::LIMITED).await
+}
+
+async fn is_counted(database: &Database, of: &str) -> bool {
     let rows = Rows::new("default");
-    let read = database.run(async |transaction| transaction.get(rows.quota(LIMITED), true).await);
+    let read = database.run(async |transaction| transaction.get(rows.quota(of), true).await);
     let quota = read
         .await
         .ok()
