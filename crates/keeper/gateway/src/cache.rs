@@ -291,8 +291,11 @@ impl Cache {
             if let Some(node) = that_changes(&mut slot.node) {
                 let old = Rc::make_mut(node);
                 let data = match (&new.data, &old.data) {
-                    // The change did not come with long data. Data that was not changed is still the same.
-                    (Data::Unread(_), Data::Here(here)) if new.mzxid == old.mzxid => {
+                    // The change did not come with long data. Data that was not changed is still the same. (The steps of
+                    // a transaction have one zxid: only the version tells them apart.)
+                    (Data::Unread(_), Data::Here(here))
+                        if (new.mzxid, new.version) == (old.mzxid, old.version) =>
+                    {
                         Data::Here(here.clone())
                     }
                     (data, _) => data.clone(),
@@ -416,6 +419,37 @@ mod tests {
             (1, 7, 1, 6)
         );
         assert_eq!(a.data, Data::None);
+    }
+
+    #[test]
+    fn long_data_that_a_transaction_gives_a_node_it_has_made_is_not_taken_for_what_it_had() {
+        let mut cache = Cache::new(1, 1 << 20);
+        cache.insert("/", Some(Rc::new(node(0))));
+        let made = Node {
+            data: Data::Here(Bytes::from_static(b"short")),
+            ..node(5)
+        };
+        let set = Node {
+            version: 1,
+            data: Data::Unread(2000),
+            ..node(5)
+        };
+        let guarded = Node {
+            aversion: 1,
+            ..set.clone()
+        };
+        cache.apply(&Change::Created("/a".into(), made), 5);
+        cache.apply(&Change::DataSet("/a".into(), set), 5);
+        let data = |cache: &Cache| here(cache, "/a").expect("created").data.clone();
+        assert_eq!(data(&cache), Data::Unread(2000));
+        let long = Node {
+            version: 1,
+            data: Data::Here(vec![7; 2000].into()),
+            ..node(5)
+        };
+        cache.insert("/a", Some(Rc::new(long.clone())));
+        cache.apply(&Change::AclSet("/a".into(), guarded), 6);
+        assert_eq!(data(&cache), long.data);
     }
 
     #[test]
