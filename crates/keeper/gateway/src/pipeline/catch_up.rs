@@ -27,14 +27,30 @@ struct Held {
 
 impl Pipeline {
     /// Applies the changes of an own batch and completes its operations, one after the other.
+    ///
+    /// A batch that changes nothing leaves no trace in the stream. So the replica may have moved on before it is known
+    /// to have committed, and may have shown later changes. Reads among its operations would see them before an
+    /// operation behind them that has happened earlier: what is not answered yet is executed again.
     pub(super) async fn apply_own(&self, flight: Flight, stamp: Versionstamp) {
         self.follows_the_last(&flight, stamp);
         let mut pace = Pace::new();
         let zxids = self.replica.zxids;
         let zxid_of = |piece: u16| zxids.of(stamp.version(), stamp.order(), piece);
         let mut changes = flight.changes.into_iter().peekable();
-        let outcomes = flight.operations.into_iter().zip(flight.executed);
-        for (piece, (queued, executed)) in (0..).zip(outcomes) {
+        let pieces = u16::try_from(flight.operations.len()).expect("each has a place");
+        let last = changes
+            .peek()
+            .is_none()
+            .then(|| zxid_of(pieces.saturating_sub(1)));
+        let mut outcomes = (0..).zip(flight.operations.into_iter().zip(flight.executed));
+        while let Some((piece, (queued, executed))) = outcomes.next() {
+            if last.is_some_and(|last| last < self.replica.zxid()) {
+                probe!("keeper_unchanged_batch_is_late");
+                let left = outcomes.map(|(_, (queued, _))| queued);
+                return self
+                    .queue
+                    .put_back([queued].into_iter().chain(left).collect());
+            }
             let zxid = zxid_of(piece);
             let mut stats = Vec::new();
             while let Some((_, mut change)) = changes.next_if(|(of, _)| *of == piece) {
