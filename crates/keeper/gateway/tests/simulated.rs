@@ -86,3 +86,53 @@ fn a_batch_that_overlooks_the_one_before_it_is_found() {
     // A gateway that has others beside it gives its transactions conflict ranges, which hide the fault.
     is_found_in("keeper_batches_overlap", 4, calm(1));
 }
+
+/// A lock that operations do not look at shows where clients of two gateways meet.
+fn is_found_where_gateways_meet(name: &str, first: u64) {
+    let meeting = Limits {
+        machines: Some(1),
+        faults: Some(Vec::new()),
+        ..Limits::default()
+    };
+    is_found_in(name, first, meeting);
+}
+
+#[test]
+fn an_operation_that_does_not_rely_on_the_existence_of_nodes_is_found() {
+    is_found_where_gateways_meet("keeper_existence_not_locked", 21);
+}
+
+#[test]
+fn an_operation_that_does_not_rely_on_the_data_of_nodes_is_found() {
+    is_found_in("keeper_data_not_locked", 2, calm(2));
+}
+
+#[test]
+fn an_operation_that_does_not_rely_on_lists_of_children_is_found() {
+    is_found_in("keeper_children_not_locked", 2, calm(2));
+}
+
+#[test]
+fn a_change_of_an_access_list_that_no_other_operation_hears_of_is_found() {
+    is_found_in("keeper_access_list_not_locked", 2, calm(2));
+}
+
+#[test]
+fn an_operation_that_does_not_rely_on_its_session_is_found() {
+    is_found("keeper_session_not_locked", 12);
+}
+
+#[test]
+fn an_operation_that_does_not_rely_on_the_use_of_its_quota_is_found() {
+    is_found_in("keeper_quota_not_locked", 2, calm(2));
+}
+
+#[test]
+fn an_unknown_node_that_is_taken_for_an_absent_one_is_found() {
+    is_found_in("keeper_unknown_is_absent", 10, calm(2));
+}
+
+#[test]
+fn a_watch_that_misses_something_between_two_gateways_is_found() {
+    is_found_in("keeper_missed_event_not_told", 2, calm(2));
+}

@@ -19,6 +19,11 @@ impl Locks {
         self.0.push(lock);
     }
 
+    /// Takes all locks of a kind out.
+    pub fn forget(&mut self, kind: Lock) {
+        self.0.retain(|(lock, _)| *lock != kind);
+    }
+
     pub fn seal(mut self) -> LockSet {
         self.0.sort_unstable();
         self.0.dedup();

@@ -14,6 +14,7 @@ use super::touched::{Touched, TouchedNodes};
 use crate::paths;
 use crate::wire::{Acl, Code, Text};
 use plinth_core::key::KeyRange;
+use plinth_runtime::random::chance;
 use plinth_runtime::{never, planted};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -172,7 +173,13 @@ impl<'v> Plan<'v> {
             Known::Absent => Ok(None),
             Known::Damaged => Err(Code::DATA_INCONSISTENCY),
             Known::Unknown => {
-                self.missing.push(path.into());
+                let is_taken_for_absent = planted!(
+                    "keeper_unknown_is_absent",
+                    "one in ten nodes that a gateway does not remember does not exist to its operations"
+                );
+                if !is_taken_for_absent || chance(0.9) {
+                    self.missing.push(path.into());
+                }
                 Ok(None)
             }
         }
@@ -361,6 +368,7 @@ impl<'v> Plan<'v> {
     /// All operations are executed: what they have done to quotas is known, and what they have locked.
     pub fn end(&mut self) {
         self.lock_what_changes();
+        self.forget_locks();
         let touched = self.touched.iter();
         let touched = touched.map(|(path, t)| (path, t.before.as_deref(), t.after.as_ref()));
         self.quota_changes = self.quotas.changes(touched);
@@ -370,6 +378,52 @@ impl<'v> Plan<'v> {
                 _ => self.write(Lock::Quotas, 0),
             }
             self.note(Change::Quota(path, change));
+        }
+    }
+
+    /// Nothing, unless a fault is planted: then the plan does not rely on all that it has looked at.
+    fn forget_locks(&mut self) {
+        let forgotten = [
+            (
+                Lock::Existence,
+                planted!(
+                    "keeper_existence_not_locked",
+                    "others may create and delete the nodes that an operation has looked at"
+                ),
+            ),
+            (
+                Lock::Data,
+                planted!(
+                    "keeper_data_not_locked",
+                    "others may change the data that an operation has looked at"
+                ),
+            ),
+            (
+                Lock::Children,
+                planted!(
+                    "keeper_children_not_locked",
+                    "others may change the lists of children that an operation has looked at"
+                ),
+            ),
+            (
+                Lock::Session,
+                planted!(
+                    "keeper_session_not_locked",
+                    "others may end or take the session that an operation is of"
+                ),
+            ),
+            (
+                Lock::Quota,
+                planted!(
+                    "keeper_quota_not_locked",
+                    "others may use up a quota that an operation has looked at"
+                ),
+            ),
+        ];
+        for (lock, is_forgotten) in forgotten {
+            if is_forgotten {
+                self.reads.forget(lock);
+            }
         }
     }
 
@@ -390,7 +444,11 @@ impl<'v> Plan<'v> {
                 read(Lock::Children);
             }
             let mut write = |lock, of| self.writes.add((lock, of));
-            if rewritten.existence || rewritten.acl {
+            let is_unlocked = planted!(
+                "keeper_access_list_not_locked",
+                "a change of an access list is no change to whoever has looked at it"
+            );
+            if rewritten.existence || rewritten.acl && !is_unlocked {
                 write(Lock::Existence, hash);
             }
             if rewritten.data && !rewritten.existence {
