@@ -30,6 +30,10 @@ pub struct Clients {
 }
 
 impl Clients {
+    pub fn is_connected(&self, client: Client) -> bool {
+        self.connections.borrow().contains_key(&client)
+    }
+
     /// Tells those who watch the node, or its parent's list of children, and may read it.
     fn fire(
         &self,

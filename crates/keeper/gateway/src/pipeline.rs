@@ -103,6 +103,8 @@ pub struct Pipeline {
     /// Of how many operations, the next that are taken, reads and writes do not share a batch. A batch of reads has
     /// nothing to commit, so they get on however often others change what is read, and hold up no writes.
     looks_apart: Cell<usize>,
+    /// The batch before had clients who came back with their sessions: the next is of others, if any wait.
+    took_sessions: Cell<bool>,
     /// How many operations the next batch may have, because more were too large.
     halved: Cell<Option<usize>>,
     /// When somebody else's change was last seen.
@@ -145,6 +147,7 @@ impl Pipeline {
             apart: Cell::new(0),
             penalty: Cell::new(0),
             looks_apart: Cell::new(0),
+            took_sessions: Cell::new(false),
             halved: Cell::new(None),
             others: Cell::new(None),
             took: Rc::default(),
@@ -200,15 +203,18 @@ impl Pipeline {
 
     async fn work(&self) {
         while !self.is_lost() {
-            if !self.waiting.borrow().is_empty() {
-                let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+            let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+            let is_asked = !waiting.is_empty();
+            if is_asked {
                 self.refresh().await;
                 for waiter in waiting {
                     let _ = waiter.send(());
                 }
-            } else if self.has_landed() {
+            }
+            // Each time: who asks for news all the time keeps no batch from landing, and none from beginning.
+            if self.has_landed() {
                 self.land().await;
-            } else if !self.may_begin() || !self.begin().await {
+            } else if (!self.may_begin() || !self.begin().await) && !is_asked {
                 self.wake.notified().await;
             }
         }
@@ -219,6 +225,10 @@ impl Pipeline {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         let most = self.halved.take().unwrap_or(BATCH_OPERATIONS_MAX.get());
         let mut later = Later::default();
+        let passed = match self.took_sessions.get() {
+            true => self.queue.pop_takes_before_others(),
+            false => Vec::new(),
+        };
         while batch.len() < most
             && later.operations.len() < BATCH_OPERATIONS_MAX.get()
             && let Some(next) = self.queue.pop_front()
@@ -237,6 +247,10 @@ impl Pipeline {
             }
         }
         self.queue.put_back(later.operations);
+        self.queue.put_back(passed);
+        if let Some(first) = batch.first() {
+            self.took_sessions.set(first.takes_a_session());
+        }
         let left = self.looks_apart.get().saturating_sub(batch.len());
         self.looks_apart.set(left);
         batch

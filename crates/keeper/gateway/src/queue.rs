@@ -1,6 +1,6 @@
 //! Operations that wait until they are written ([`crate::writes::Writes`]), and the memory that they take.
 
-use crate::tree::execute::Operation;
+use crate::tree::execute::{Operation, Owner};
 use crate::wire::Request;
 use crate::writes::Complete;
 use plinth_runtime::sync::Watch;
@@ -65,13 +65,19 @@ impl Queue {
         let Operation::TakeSession { session, .. } = operation else {
             return operations.len();
         };
-        let mut before = operations.iter();
-        match before.any(|queued| queued.operation.session() == Some(*session)) {
+        let is_its_own = |queued: &Queued| match &queued.operation {
+            Operation::CloseSession {
+                session: closed,
+                owner: Owner::Own,
+                ..
+            } => closed == session,
+            Operation::TakeSession { session: taken, .. } => taken == session,
+            other => other.session() == Some(*session),
+        };
+        let come_back = self.come_back();
+        match operations.iter().skip(come_back).any(is_its_own) {
             true => operations.len(),
-            false => {
-                let come_back = operations.iter().take_while(|q| q.takes_a_session());
-                come_back.count()
-            }
+            false => come_back,
         }
     }
 
@@ -93,6 +99,24 @@ impl Queue {
         assert!(before >= held, "{held} of {before} bytes leave the queue");
         self.bytes.set(before - held);
         Some(first)
+    }
+
+    /// How many clients who come back stand before all others.
+    fn come_back(&self) -> usize {
+        let operations = self.operations.borrow();
+        operations
+            .iter()
+            .take_while(|queued| queued.takes_a_session())
+            .count()
+    }
+
+    /// Takes out the clients who come back and stand before all others; none if nobody else waits.
+    pub fn pop_takes_before_others(&self) -> Vec<Queued> {
+        let come_back = self.come_back();
+        match come_back < self.len() {
+            true => (0..come_back).filter_map(|_| self.pop_front()).collect(),
+            false => Vec::new(),
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -160,6 +184,31 @@ mod tests {
         };
         let all: Vec<String> = std::iter::from_fn(|| queue.pop_front()).map(name).collect();
         assert_eq!(all, ["7", "8", "/a", "/b", "1"]);
+    }
+
+    #[test]
+    fn who_comes_back_does_not_pass_the_end_of_its_session_or_another_return_with_it() {
+        let queue = Queue::default();
+        let close = |session| {
+            Queued::of_the_gateway(Operation::CloseSession {
+                session,
+                owner: Owner::Own,
+                found: Default::default(),
+            })
+        };
+        for queued in [look("/a"), close(7), take(7), take(1), take(8), take(8)] {
+            queue.push(queued);
+        }
+        let name = |queued: Queued| match queued.operation {
+            Operation::TakeSession { session, .. } => format!("take {session}"),
+            Operation::CloseSession { session, .. } => format!("close {session}"),
+            _ => path(queued),
+        };
+        let all: Vec<String> = std::iter::from_fn(|| queue.pop_front()).map(name).collect();
+        assert_eq!(
+            all,
+            ["take 8", "take 8", "/a", "close 7", "take 7", "take 1"]
+        );
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::zxid::Zxids;
 use crate::{END_NODES_MAX, LIST_PAGE_BYTES, REMEMBERED_CHANGES};
 use bytes::{Bytes, BytesMut};
 use plinth_core::key::{KeyRange, printable};
-use plinth_core::{Result, Version};
+use plinth_core::{Error, Result, Version};
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{never, planted, probe, random};
 use std::cell::{Cell, RefCell};
@@ -328,7 +328,8 @@ impl Replica {
     }
 
     /// Reads the list of children into the cache, if the node is there. False if it takes more than `most` bytes of
-    /// memory. Who needs a list that is being read waits for that, and looks again.
+    /// memory, or longer to read than the store keeps a version. Who needs a list that is being read waits for that, and
+    /// looks again.
     pub async fn load_children(&self, path: &str, most: usize) -> Result<bool> {
         let begun = self.listing.borrow().get(path).cloned();
         if let Some(has_ended) = begun {
@@ -344,7 +345,11 @@ impl Replica {
         loop {
             // Of rows with their data no more than a page is in memory.
             let most_at_once = Most::bytes(LIST_PAGE_BYTES.get());
-            let page = self.store.page(version, rest.clone(), most_at_once).await?;
+            let page = match self.store.page(version, rest.clone(), most_at_once).await {
+                // From the beginning again it would take as long.
+                Err(Error::transaction_too_old) if !names.is_empty() => return Ok(false),
+                page => page?,
+            };
             let found = page.rows.iter();
             for name in found.filter_map(|(key, _)| self.rows.child_of(path, key)) {
                 bytes += name.len() + CHILD_BYTES;

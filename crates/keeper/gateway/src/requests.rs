@@ -369,6 +369,9 @@ impl Talk {
             connection.write_is_done();
             connection.answers(&heard);
             let Some(life) = life.upgrade() else { return };
+            if !life.clients.is_connected(connection.client) {
+                return; // nobody would ever take away the watch that it sets
+            }
             let talk = Talk {
                 connection,
                 life,

@@ -1,12 +1,13 @@
 //! Lists of children: what they cost a gateway's memory and the database, and how long they may be.
 
-use super::gateways::{Gateway, create_with, done, list, names, set_to, several};
+use super::gateways::{Gateway, ask, create_with, done, list, names, set_to, several};
 use plinth_client::testing::MemoryCluster;
 use plinth_keeper::client::Client;
-use plinth_keeper::wire::{Answer, MultiResult, Request, create_flags};
+use plinth_keeper::wire::{Answer, Code, MultiResult, Request, create_flags};
 use plinth_runtime::knobs::{Knobs, set_knobs};
 use plinth_runtime::real::block_on;
 use plinth_runtime::{Duration, Either, join_all, now, race};
+use std::convert::Infallible;
 
 /// Longest data that lies in a node's row.
 const IN_ROW: usize = 1024;
@@ -170,5 +171,39 @@ fn lists_behind_a_write_do_not_share_more_of_a_batch_than_the_cache_has_room_for
             assert_eq!(names.len(), 60);
         }
         assert!(most <= 2 * LIMIT, "{most} of {LIMIT} bytes");
+    });
+}
+
+/// Lets the store keep no version for longer than a few reads.
+async fn age(cluster: &MemoryCluster) -> Infallible {
+    let database = cluster.database();
+    loop {
+        let writing = database.run(async |transaction| {
+            transaction.set("other", "row");
+            Ok(())
+        });
+        writing.await.expect("written");
+        cluster.forget(1);
+    }
+}
+
+#[test]
+fn a_list_that_no_version_lives_long_enough_for_is_refused_and_holds_up_no_write() {
+    set_knobs(set_knob("keeper_list_page_bytes", 10 * IN_ROW));
+    block_on(async {
+        let cluster = planted(1, 300).await;
+        let gateway = Gateway::start(&cluster).await;
+        let client = gateway.client().await;
+        cluster.set_delay(Duration::from_millis(1));
+        let asking = async {
+            let alone = ask(&client, list("/0")).await;
+            // In the pipeline, as it stands behind a write.
+            let both = join_all([ask(&client, set_to("/0", "1")), ask(&client, list("/0"))]).await;
+            (alone, both)
+        };
+        let Either::Left((alone, both)) = race(asking, age(&cluster)).await;
+        assert_eq!(alone, Err(Code::CONNECTION_LOSS));
+        assert!(both[0].is_ok(), "{both:?}");
+        assert_eq!(both[1], Err(Code::CONNECTION_LOSS));
     });
 }

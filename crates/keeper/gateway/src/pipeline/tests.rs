@@ -7,6 +7,7 @@ use crate::tree::rows::Rows;
 use crate::zxid::Zxids;
 use plinth_client::testing::MemoryCluster;
 use plinth_runtime::real::block_on;
+use plinth_runtime::{spawn, timeout};
 
 /// Nobody's clients.
 struct Nobody;
@@ -91,5 +92,52 @@ fn a_gateway_that_sees_the_end_of_its_lease_commits_nothing_behind_it() {
         sleep(Duration::from_millis(50)).await;
         let session = row(ours.replica.rows.session(8));
         assert_eq!(session, None, "nobody would ever end it");
+    });
+}
+
+#[test]
+fn who_asks_for_news_all_the_time_keeps_nobody_from_writing() {
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        let ours = pipeline(&cluster, 1, None).await;
+        cluster.set_delay(Duration::from_millis(1));
+        let working = ours.clone();
+        let _working = spawn("works", async move { working.work().await });
+        let asking = |late: u64| {
+            let ours = ours.clone();
+            spawn("asks", async move {
+                sleep(Duration::from_micros(500 * late)).await;
+                while ours.refreshed().await.is_ok() {}
+            })
+        };
+        let _asking = [asking(0), asking(1)];
+        sleep(Duration::from_millis(20)).await;
+        let (sender, receiver) = oneshot();
+        let complete = move |_: &Replica, _, _| {
+            let _ = sender.send(()); // it waits
+        };
+        ours.submit(open_session(7), Box::new(complete));
+        let written = timeout(Duration::from_secs(10), receiver).await;
+        assert!(written.is_some(), "it has not begun");
+    });
+}
+
+#[test]
+fn who_comes_back_all_the_time_keeps_nobody_from_writing() {
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        let ours = pipeline(&cluster, 1, None).await;
+        ours.queue.push(Queued::of_the_gateway(open_session(7)));
+        for stranger in 100..102 {
+            let take = Operation::TakeSession {
+                session: stranger,
+                timeout_ms: 4000,
+                password: Vec::new(),
+                found: None,
+            };
+            write(&ours, vec![take]).await;
+        }
+        let session = cluster.row(&ours.replica.rows.session(7));
+        assert!(session.is_some(), "it waits behind those who come back");
     });
 }
