@@ -43,10 +43,22 @@ plinth_terminal::command!(
     Commands<Command> => run
 );
 
+/// The file of a service is what `-C` is in other commands.
+fn parse_server(text: &str) -> Result<Listen, String> {
+    const WANTED: &str = "it is a file: say the address of a server of tables; `plinth table server -C FILE` is one \
+                          of a service";
+    let is_file = text.contains('/') || text.ends_with(".delos") || text.ends_with(".cluster");
+    match is_file {
+        true => Err(WANTED.into()),
+        false => text.parse(),
+    }
+}
+
 #[derive(clap::Args, Debug)]
 struct Shell {
     /// Address of a server of tables; with `:tls` behind it, by TLS
     #[arg(short = 'C', long, value_name = "IP:PORT[:tls]", default_value = DEFAULT_LISTEN)]
+    #[arg(value_parser = parse_server)]
     connect: Listen,
     /// Statements to run, separated by ';', instead of an interactive shell
     #[arg(long, value_name = "STATEMENTS")]
@@ -207,6 +219,15 @@ mod tests {
     fn serve(words: &str) -> Serve {
         let words = format!("x --data-dir d --listen {words}");
         <Whole as clap::Parser>::parse_from(words.split(' ')).serve
+    }
+
+    #[test]
+    fn a_shell_that_is_given_the_file_of_a_service_says_what_it_wants() {
+        for file in ["data/tables.delos", "tables.delos", "plinth.cluster"] {
+            let line = parse_server(file).expect_err("it is no address");
+            assert!(line.contains("the address of a server of tables"), "{line}");
+        }
+        assert!(parse_server("127.0.0.1:4680:tls").is_ok_and(|at| at.is_tls()));
     }
 
     #[test]

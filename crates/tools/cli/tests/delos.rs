@@ -242,14 +242,12 @@ fn a_service_with_keys_lets_each_in_as_far_as_its_key_leads() {
     drop(processes);
 }
 
-#[test]
-fn a_service_of_one_machine_is_used_without_a_key_and_changed_with_one() {
-    let directory = common::Directory::new("delos-dev-keys");
-    let first = common::free_ports(1).to_string();
+/// `plinth delos dev` with a service of locks, in the directory.
+fn dev(directory: &common::Directory, port: &str) -> (common::Server, Service) {
     let mut command = Command::new(common::BINARY);
     command.args(["delos", "dev", "locks", "--kind", "lock", "--replicas", "1"]);
     command
-        .args(["--port", &first, "--data-dir"])
+        .args(["--port", port, "--data-dir"])
         .arg(&directory.0);
     let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     let process = common::Server(process.expect("it runs"));
@@ -259,6 +257,13 @@ fn a_service_of_one_machine_is_used_without_a_key_and_changed_with_one() {
         assert!(begun.elapsed().as_secs() < 60, "it makes the service");
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
+    (process, own)
+}
+
+#[test]
+fn a_service_of_one_machine_is_used_without_a_key_and_changed_with_one() {
+    let directory = common::Directory::new("delos-dev-keys");
+    let (process, own) = dev(&directory, &common::free_ports(1).to_string());
     assert_eq!(own.call("acquire", &acquire("first"))["token"], 1);
     let mode = |name: &str| {
         let found = std::fs::metadata(directory.file(name)).expect("made");
@@ -286,4 +291,56 @@ fn a_service_of_one_machine_is_used_without_a_key_and_changed_with_one() {
     assert!(error_line(&refused).contains("needs a key"));
     assert_eq!(own.call("acquire", &acquire("third"))["token"], 3);
     drop(process);
+}
+
+#[test]
+fn a_service_goes_on_with_its_own_kind_and_tables_refuse_one_of_locks() {
+    let directory = common::Directory::new("delos-dev-kind");
+    let first = common::free_ports(2);
+    let port = first.to_string();
+    let (process, own) = dev(&directory, &port);
+    assert_eq!(own.call("acquire", &acquire("first"))["token"], 1);
+    let refused = |command: &mut Command| error_line(&command.output().expect("it runs"));
+    let mut gateway = Command::new(common::BINARY);
+    gateway.args(["table", "server", "--listen"]);
+    gateway.arg(format!("127.0.0.1:{}", first + 1));
+    let line = refused(gateway.arg("-C").arg(&own.0));
+    assert!(line.contains("locks is of kind lock"), "{line}");
+    assert!(line.contains("of kind table"), "{line}");
+    let mut create = Command::new(common::BINARY);
+    create.args([
+        "delos",
+        "create",
+        "more",
+        "--kind",
+        "lock",
+        "--timeout",
+        "1",
+    ]);
+    let nobody = format!("127.0.0.1:{}", first + 1);
+    let line = refused(create.args(["--replica", &format!("a={nobody}")]));
+    assert!(
+        line.contains(&format!("no process answers at {nobody} ")),
+        "{line}"
+    );
+    drop(process);
+    let mut other = Command::new(common::BINARY);
+    other.args([
+        "delos",
+        "dev",
+        "locks",
+        "--kind",
+        "queue",
+        "--replicas",
+        "1",
+    ]);
+    let line = refused(
+        other
+            .args(["--port", &port, "--data-dir"])
+            .arg(&directory.0),
+    );
+    assert!(
+        line.contains("of kind lock: resume it with --kind lock"),
+        "{line}"
+    );
 }

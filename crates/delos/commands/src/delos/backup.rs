@@ -13,12 +13,12 @@ use plinth_delos::replica::messages::{
 };
 use plinth_identity::Identity;
 use plinth_rpc::Transport;
-use plinth_runtime::{Duration, sleep, timeout};
+use plinth_runtime::{Duration, now, sleep, timeout};
 use plinth_terminal::Outcome;
 use plinth_terminal::numbers::within;
 use plinth_terminal::tls::TlsArguments;
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 #[derive(clap::Args, Debug)]
 #[command(group(clap::ArgGroup::new("what").required(true)))]
@@ -164,8 +164,13 @@ pub async fn restore(arguments: &RestoreArguments) -> Outcome {
     let path = path.unwrap_or_else(|| file_name(&arguments.name).into());
     create::check_file(&path).await?;
     check(&arguments.replicas)?;
-    let limit = Duration::from_secs(arguments.timeout);
-    let made = timeout(limit, make(arguments, &path)).await;
+    let replicas = &arguments.replicas;
+    let (begun, limit) = (now(), Duration::from_secs(arguments.timeout));
+    let new = create::new_file(&arguments.name, replicas, &path, &arguments.tls).await?;
+    let transport = Transport::client_with(new.credentials(Identity::Server));
+    let greetings = greet_all(&transport, replicas, arguments.timeout).await?;
+    let left = limit.saturating_sub(begun.elapsed());
+    let made = timeout(left, make(&transport, arguments, new, &greetings)).await;
     let (file, restored) = made.unwrap_or_else(|| {
         Err(format!(
             "service {} is not restored after {} s; start again with empty data directories",
@@ -191,15 +196,17 @@ pub async fn restore(arguments: &RestoreArguments) -> Outcome {
     Ok(())
 }
 
-async fn make(arguments: &RestoreArguments, path: &Path) -> Outcome<(ClusterFile, Restored)> {
+async fn make(
+    transport: &Transport,
+    arguments: &RestoreArguments,
+    file: ClusterFile,
+    greetings: &[Greeting],
+) -> Outcome<(ClusterFile, Restored)> {
     let replicas = &arguments.replicas;
-    let file = create::new_file(&arguments.name, replicas, path, &arguments.tls).await?;
-    let transport = Transport::client_with(file.credentials(Identity::Server));
-    let greetings = greet_all(&transport, replicas).await?;
     let busy = |greeting: &&Greeting| !greeting.service.is_empty();
     if let Some((at, of)) = replicas
         .iter()
-        .zip(&greetings)
+        .zip(greetings)
         .find(|(_, greeting)| busy(greeting))
     {
         return Err(format!(
@@ -216,7 +223,7 @@ async fn make(arguments: &RestoreArguments, path: &Path) -> Outcome<(ClusterFile
     };
     let address = replicas[0].address;
     let limit = Duration::from_secs(arguments.timeout);
-    let restored = match ask(&transport, address, asked, limit).await {
+    let restored = match ask(transport, address, asked, limit).await {
         Ok(restored) if restored.refused.is_empty() => restored,
         Ok(restored) => {
             return Err(format!(
@@ -228,7 +235,7 @@ async fn make(arguments: &RestoreArguments, path: &Path) -> Outcome<(ClusterFile
     };
     let lacking = replicas
         .iter()
-        .zip(&greetings)
+        .zip(greetings)
         .find(|(_, greeting)| !greeting.kinds.contains(&restored.kind));
     if let Some((at, _)) = lacking {
         return Err(format!(
@@ -236,8 +243,8 @@ async fn make(arguments: &RestoreArguments, path: &Path) -> Outcome<(ClusterFile
             at.address, restored.kind
         ));
     }
-    adopt_others(&transport, &replicas[1..], &file, &restored.kind).await?;
-    make_log(&transport, &file, &greetings, replicas, restored.first).await?;
+    adopt_others(transport, &replicas[1..], &file, &restored.kind).await?;
+    make_log(transport, &file, greetings, replicas, restored.first).await?;
     let service = Service::of(file.clone(), arguments.timeout);
     create::await_all(&service, replicas.len()).await?;
     Ok((file, restored))

@@ -14,7 +14,7 @@ use plinth_delos::replica::messages::{Adopt, Greet, Greeting, SwitchEngine};
 use plinth_delos::virtual_log::VirtualLog;
 use plinth_identity::Identity;
 use plinth_rpc::Transport;
-use plinth_runtime::{Duration, join_all, random, sleep, timeout};
+use plinth_runtime::{Duration, join_all, now, random, sleep, timeout};
 use plinth_terminal::Outcome;
 use plinth_terminal::numbers::within;
 use plinth_terminal::tls::TlsArguments;
@@ -154,8 +154,10 @@ pub async fn create(arguments: &Arguments, path: &Path) -> Outcome<ClusterFile> 
     check(replicas)?;
     let new = new_file(&arguments.name, replicas, path, &arguments.tls).await?;
     let transport = Transport::client_with(new.credentials(Identity::Server));
-    let limit = Duration::from_secs(arguments.timeout);
-    let file = timeout(limit, make(&transport, arguments, new)).await;
+    let (begun, limit) = (now(), Duration::from_secs(arguments.timeout));
+    let greetings = greet_all(&transport, replicas, arguments.timeout).await?;
+    let left = limit.saturating_sub(begun.elapsed());
+    let file = timeout(left, make(&transport, arguments, new, greetings)).await;
     let file = file.unwrap_or_else(|| {
         Err(format!(
             "service {} is not ready after {} s; when the processes of its replicas run, try the same again",
@@ -170,9 +172,9 @@ async fn make(
     transport: &Transport,
     arguments: &Arguments,
     new: ClusterFile,
+    greetings: Vec<Greeting>,
 ) -> Outcome<ClusterFile> {
     let replicas = &arguments.replicas;
-    let greetings = greet_all(transport, replicas).await?;
     let file = choose_file(arguments, &greetings, new)?;
     adopt_others(transport, replicas, &file, &arguments.kind).await?;
     make_log(transport, &file, &greetings, replicas, 1).await?;
@@ -185,11 +187,28 @@ async fn make(
     Ok(file)
 }
 
-/// Waits until all processes answer.
-pub async fn greet_all(transport: &Transport, replicas: &[At]) -> Outcome<Vec<Greeting>> {
-    let greet = |at: &At| greet(transport.clone(), at.clone());
-    let greetings = join_all(replicas.iter().map(greet).collect::<Vec<_>>()).await;
-    greetings.into_iter().collect()
+/// Waits until all processes answer, for so many seconds.
+pub async fn greet_all(
+    transport: &Transport,
+    replicas: &[At],
+    seconds: u64,
+) -> Outcome<Vec<Greeting>> {
+    let limit = Duration::from_secs(seconds);
+    let greet = |at: &At| timeout(limit, greet(transport.clone(), at.clone()));
+    let heard = join_all(replicas.iter().map(greet).collect::<Vec<_>>()).await;
+    if let Some(Err(line)) = heard.iter().flatten().find(|heard| heard.is_err()) {
+        return Err(line.clone());
+    }
+    let all = replicas.iter().zip(&heard);
+    let silent = all.filter(|(_, heard)| heard.is_none());
+    let silent: Vec<String> = silent.map(|(at, _)| at.address.to_string()).collect();
+    match silent.is_empty() {
+        true => heard.into_iter().flatten().collect(),
+        false => Err(format!(
+            "no process answers at {} within {seconds} s: start `plinth delos server` there, and try the same again",
+            silent.join(", ")
+        )),
+    }
 }
 
 /// Makes these processes replicas of the service.

@@ -15,7 +15,7 @@ use super::names::{At, file_name, parse_service_name};
 use super::server::ZOOKEEPER_PORT;
 use super::service::load;
 use plinth_coordination::{key_file, why};
-use plinth_delos::replica::identity::service_file;
+use plinth_delos::replica::identity::{self, service_file};
 use plinth_keeper_commands::zookeeper::ForClients;
 use plinth_runtime::net::Chosen;
 use plinth_runtime::{Either, race};
@@ -113,6 +113,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
         let path = arguments.data_dir.join(file_name(&arguments.name));
         let is_old = check(arguments, &replicas, &path).await?;
         ports::check_free(listeners(arguments, is_old))?;
+        let made = plinth_runtime::disk::create_dir_all(&arguments.data_dir).await;
+        made.map_err(cannot_use(&arguments.data_dir))?;
         give_keys(arguments, &replicas, &path).await?;
         let processes = (0..arguments.replicas).map(|i| start(arguments, i));
         let mut processes: Vec<Supervised> = processes.collect::<Outcome<_>>()?;
@@ -149,18 +151,21 @@ fn listeners(arguments: &Arguments, is_old: bool) -> Vec<(SocketAddr, Chosen)> {
         .collect()
 }
 
+fn cannot_use(directory: &Path) -> impl Fn(std::io::Error) -> String {
+    move |error| {
+        format!(
+            "data directory {}: {} with --data-dir",
+            directory.display(),
+            why(&error)
+        )
+    }
+}
+
 /// An existing service is resumed with what it has. Tells whether there is one.
 async fn check(arguments: &Arguments, replicas: &[At], path: &Path) -> Outcome<bool> {
     let directory = arguments.data_dir.display();
-    let made = plinth_runtime::disk::create_dir_all(&arguments.data_dir).await;
-    let cannot = |error: std::io::Error| {
-        format!(
-            "data directory {directory}: {} with --data-dir",
-            why(&error)
-        )
-    };
-    made.map_err(cannot)?;
-    if !plinth_runtime::disk::exists(path).await.map_err(cannot)? {
+    let cannot = cannot_use(&arguments.data_dir);
+    if !plinth_runtime::disk::exists(path).await.map_err(&cannot)? {
         return Ok(false);
     }
     let file = load(path, &TlsArguments::default()).await?;
@@ -171,10 +176,21 @@ async fn check(arguments: &Arguments, replicas: &[At], path: &Path) -> Outcome<b
             file.coordinators[0]
         ));
     }
+    // What cannot be read says so when it is opened.
+    let first = identity::Identity::load(&arguments.data_dir.join(&replicas[0].name)).await;
+    if let Some(kind) = first.ok().flatten().map(|first| first.kind)
+        && kind != arguments.kind
+    {
+        return Err(format!(
+            "data directory {directory} has the service {} of kind {kind}: resume it with --kind {kind}, or choose \
+             another name",
+            arguments.name
+        ));
+    }
     for (i, at) in (1..).zip(replicas) {
         let is_there = arguments.data_dir.join(&at.name).join("replica");
         let looked = plinth_runtime::disk::exists(&is_there).await;
-        if !looked.map_err(cannot)? {
+        if !looked.map_err(&cannot)? {
             return Err(format!(
                 "data directory {directory} has a service without replica {:?}: resume it with --replicas {}",
                 at.name,

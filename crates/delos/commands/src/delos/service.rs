@@ -144,6 +144,13 @@ impl Service {
         answered.filter(|(_, status)| is_own(status)).collect()
     }
 
+    #[cfg(feature = "tables")]
+    /// The kind of the service, if a replica answers at once.
+    pub async fn kind(&self) -> Option<String> {
+        let answered = self.statuses(&self.file.addresses()).await;
+        answered.into_iter().next().map(|(_, status)| status.kind)
+    }
+
     /// The replicas, as the one that knows most of the log says, in the order of their names.
     pub async fn look(&self) -> Outcome<Vec<Seen>> {
         let mut last_word = String::new();

@@ -8,7 +8,7 @@ use plinth_delos::replica::messages::CallService;
 use plinth_table::backend::{Answers, Problem};
 use plinth_table::proto::{Answer, Described, Description, Page, Query, Request};
 use plinth_table::serving::Operation;
-use plinth_table::{Code, Refused};
+use plinth_table::{Code, KIND, Refused};
 use plinth_terminal::Outcome;
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::tls::TlsArguments;
@@ -78,9 +78,24 @@ pub async fn serve(file: &Path, listen: SocketAddr, protection: Option<Protectio
         ),
         _ => line,
     })?;
-    let calls = door::open(listen, protection)?;
     let service = Service::of(file, SECONDS);
+    check_kind(&service).await?;
+    let calls = door::open(listen, protection)?;
     let serving = calls.serve(Rc::new(Gateway { service }));
     let ended = unless_interrupted(serving).await.map(drop);
     ended.map_err(|line| format!("table {listen}: {line}"))
+}
+
+/// Refuses a service of another kind. One that does not answer yet may be what it should be.
+async fn check_kind(service: &Service) -> Outcome {
+    match service.kind().await.filter(|kind| kind != KIND.name) {
+        None => Ok(()),
+        Some(kind) => Err(format!(
+            "service {} is of kind {kind}, and tables need one of kind {}: name its file with -C, or make one with \
+             `plinth delos dev tables --kind {}`",
+            service.name(),
+            KIND.name,
+            KIND.name
+        )),
+    }
 }
