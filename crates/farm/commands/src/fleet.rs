@@ -3,14 +3,17 @@
 //! ```text
 //! DIR/plinth.cluster       the cluster file
 //! DIR/plinth.keys          its keys
-//! DIR/farm-ID/             data directories and traces of the processes; removed at the end
+//! DIR/plinth.lock          keeps a second cluster out of the directory
+//! DIR/farm-ID/             data directories and traces of the processes; removed at the end, unless it is durable
 //! /dev/shm/plinth-farm-…   their memories; removed at the end
 //! ```
 
+use super::former::{self, Wanted};
 use super::keeping::Keeping;
-use plinth_coordination::{ClusterFile, FARM_DESCRIPTION, cluster_file, key_file, places, why};
+use plinth_coordination::{ClusterFile, FARM_DESCRIPTION, cluster_file, key_file, places};
 use plinth_farm_server::{Survey, caller, memory_directory, survey};
 use plinth_rpc::Transport;
+use plinth_runtime::disk::DirLock;
 use plinth_runtime::net::Chosen;
 use plinth_runtime::{Duration, Either, now, race, sleep};
 use plinth_terminal::children::{self, CHECK_INTERVAL, Supervised, first_end};
@@ -45,6 +48,8 @@ pub struct Fleet {
     /// They run TPC-C, as their standard input says.
     works: bool,
     transport: Transport,
+    /// Keeps other clusters out of the directory.
+    _lock: Option<DirLock>,
 }
 
 /// The port of the first machine, and the one without `--port`.
@@ -84,35 +89,6 @@ fn coordinators(machines: u16) -> u16 {
     if machines < 3 { 1 } else { 3 }
 }
 
-/// The cluster file of an earlier run in the directory, if there is one.
-async fn former(above: &Path, path: &Path) -> Outcome<Option<ClusterFile>> {
-    let at = above.display();
-    let found = found(path).await;
-    let found = found
-        .map_err(|line| format!("data directory {at}: {line}; choose another with --data-dir"))?;
-    let is_own = |found: &ClusterFile| found.description == FARM_DESCRIPTION;
-    match found.as_ref().is_none_or(is_own) {
-        true => Ok(found),
-        false => Err(format!(
-            "data directory {at} holds a cluster of the store; choose another with --data-dir"
-        )),
-    }
-}
-
-/// The cluster file, if there is one. One that is not understood is somebody's, too.
-async fn found(path: &Path) -> Outcome<Option<ClusterFile>> {
-    match plinth_runtime::disk::exists(path).await {
-        Ok(false) => Ok(None),
-        Ok(true) => {
-            let found = ClusterFile::load(path).await;
-            let found =
-                found.and_then(|file| file.addresses_for("plinth farm", path).map(|_| file));
-            found.map(Some).map_err(|error| error.to_string())
-        }
-        Err(error) => Err(format!("cluster file {}: {error}", path.display())),
-    }
-}
-
 impl Fleet {
     /// Writes the cluster file, and makes the directories. Nothing runs yet.
     pub async fn prepare(
@@ -131,30 +107,32 @@ impl Fleet {
             ));
         }
         let path = above.join(cluster_file::DEFAULT_NAME);
-        let found = former(above, &path).await?;
+        let mut lock = match above.is_dir() {
+            true => Some(former::lock(above).await?),
+            false => None, // one that is refused leaves nothing
+        };
+        let wanted = Wanted {
+            machines: shape.machines,
+            is_durable: shape.keeping.durable,
+            first: address(first_port, 0),
+        };
+        let kept = former::kept(above, &path, wanted).await?;
         ports::check_free(listeners(first, pages_port, shape.machines))?;
-        let left = found.filter(|found| above.join(format!("farm-{}", found.id)).is_dir());
-        let id = match left.filter(|_| shape.keeping.durable) {
-            Some(former) => former.id,
-            None => format!("{:016x}", plinth_runtime::random::u64()),
-        };
-        let directory = above.join(format!("farm-{id}"));
-        let cannot = |error: std::io::Error| {
-            format!(
-                "data directory {}: {} with --data-dir",
-                above.display(),
-                why(&error)
-            )
-        };
+        let id = kept.unwrap_or_else(|| format!("{:016x}", plinth_runtime::random::u64()));
+        let directory = former::directory(above, &id);
+        let cannot = former::cannot_use(above);
         let made = plinth_runtime::disk::create_dir_all(&directory).await;
-        made.map_err(cannot)?;
+        made.map_err(&cannot)?;
+        if lock.is_none() {
+            lock = Some(former::lock(above).await?);
+        }
         let named = 0..coordinators(shape.machines);
         let mut file = ClusterFile::new(
             FARM_DESCRIPTION,
             &id,
             places(named.map(|i| address(first_port, i))),
         );
-        file.save(&path).await.map_err(cannot)?;
+        file.save(&path).await.map_err(&cannot)?;
         keys::make_closed(&path)?;
         file.keys = key_file::keyring(&path).await?;
         Ok(Fleet {
@@ -167,13 +145,14 @@ impl Fleet {
             works,
             transport: caller(&file),
             file,
+            _lock: lock,
         })
     }
 
     /// Starts the machine with this number.
     pub fn start(&self, i: u16) -> Outcome<Supervised> {
         let listen = address(self.first_port, i);
-        let data = self.directory.join(format!("machine-{i}"));
+        let data = former::machine(&self.directory, i);
         let made = std::fs::create_dir_all(&data);
         made.map_err(|error| format!("{}: {error}", data.display()))?;
         let mut command = children::itself();

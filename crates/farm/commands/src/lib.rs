@@ -7,6 +7,7 @@ mod demo;
 mod dev;
 mod drive;
 mod fleet;
+mod former;
 mod heard;
 mod keeping;
 mod server;

@@ -47,5 +47,5 @@ pub use join::Joined;
 pub use machine::memory_directory;
 pub use messages::{AskStatus, MachineStatus};
 pub use plan::{Plan, RING_BYTES, check_backups, memory_socket, service_address};
-pub use process::{Config, Tell, Work, create, serve};
+pub use process::{Config, Tell, Work, create, has_disk, serve};
 pub use survey::{Seen, Survey, survey};

@@ -68,7 +68,7 @@ pub fn start<'a>(
         for number in &numbers {
             if *number >= record.cluster.machines {
                 return Err(format!(
-                    "--machine {number}: the cluster's numbers are below {}",
+                    "--number {number}: the cluster's numbers are below {}",
                     record.cluster.machines
                 ));
             }
@@ -77,7 +77,7 @@ pub fn start<'a>(
                 Err(error) if error.kind() == ErrorKind::WouldBlock => match wanted {
                     Number::This(_) => {
                         return Err(format!(
-                            "--machine {number}: another process of this host is that machine; choose another number, \
+                            "--number {number}: another process of this host is that machine; choose another number, \
                          or none"
                         ));
                     }

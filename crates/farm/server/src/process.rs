@@ -31,6 +31,11 @@ use std::rc::Rc;
 const OWNER: &str = "farm";
 /// What a machine of a durable cluster keeps, below its data directory.
 const DISK: &str = "machine";
+/// True for the data directory of a machine of a durable cluster.
+pub fn has_disk(data_directory: &Path) -> bool {
+    data_directory.join(DISK).exists()
+}
+
 /// Between two looks at what a process waits for.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const CACHE_BYTES: usize = 16 << 20;
@@ -348,7 +353,7 @@ async fn number_of(config: &Config, record: &Record) -> Result<Number, String> {
     let seat = identity.and_then(|identity| record.seat_on(identity.disk));
     match (seat.map(|seat| seat.machine), config.machine) {
         (Some(machine), Some(number)) if machine != number => Err(format!(
-            "--machine {number}: data directory {} is machine {machine}'s; leave the option out, or name another \
+            "--number {number}: data directory {} is machine {machine}'s; leave the option out, or name another \
              directory",
             config.data_directory.display(),
         )),
