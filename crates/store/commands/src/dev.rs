@@ -106,10 +106,12 @@ plinth_terminal::command!(
 fn run(arguments: Arguments) -> Outcome {
     connect::block_on(async {
         let path = arguments.data_dir.join(cluster_file::DEFAULT_NAME);
+        if !arguments.data_dir.exists() {
+            checked_plan(&arguments).await?; // a command that is refused leaves nothing
+        }
         let _lock = lock(&arguments.data_dir).await?;
-        let plan = plan(&arguments).await?;
+        let plan = checked_plan(&arguments).await?;
         let addresses = plan.addresses();
-        ports::check_free(listeners(&arguments, &plan))?;
         let cluster = prepare(&arguments, &path, &addresses).await?;
         let servers = (0..plan.processes).map(|i| start(&arguments, &plan, &path, i));
         let mut servers: Vec<Supervised> = servers.collect::<Outcome<_>>()?;
@@ -133,9 +135,11 @@ fn cannot_use(directory: &Path) -> impl Fn(std::io::Error) -> String {
 async fn lock(directory: &Path) -> Outcome<DirLock> {
     let cannot = cannot_use(directory);
     disk::create_dir_all(directory).await.map_err(&cannot)?;
+    let file = directory.join(cluster_file::DEFAULT_NAME);
+    let is_taken = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
     match disk::lock_dir(directory).await {
         Ok(lock) => Ok(lock),
-        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Err(format!(
+        Err(error) if is_taken(&error) && file.exists() => Err(format!(
             "data directory {0}: its cluster runs already; connect with plinth cli -C {0}/{1}, \
             or choose another with --data-dir",
             directory.display(),
@@ -145,11 +149,21 @@ async fn lock(directory: &Path) -> Outcome<DirLock> {
     }
 }
 
-/// The ports whose servers have data in the directory.
+/// The ports whose servers have data in the directory; none if it is not there.
 async fn ports_in(directory: &Path) -> Outcome<BTreeSet<u16>> {
-    let names = disk::list_dir(directory).await;
+    let names = match disk::list_dir(directory).await {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        names => names,
+    };
     let names = names.map_err(cannot_use(directory))?;
     Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
+}
+
+/// The plan, whose ports nobody has.
+async fn checked_plan(arguments: &Arguments) -> Outcome<Plan> {
+    let plan = plan(arguments).await?;
+    ports::check_free(listeners(arguments, &plan))?;
+    Ok(plan)
 }
 
 async fn plan(arguments: &Arguments) -> Outcome<Plan> {

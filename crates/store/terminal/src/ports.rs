@@ -2,14 +2,24 @@
 
 use crate::Outcome;
 use plinth_runtime::net::Chosen;
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 
-/// Refuses the first address at which it cannot be listened. Nobody has them when this returns.
+/// Refuses the first address at which it cannot be listened, because somebody has it, or because it was wanted before.
+/// Nobody has them when this returns.
 ///
 /// # Errors
 /// A line for the user.
 pub fn check_free(wanted: impl IntoIterator<Item = (SocketAddr, Chosen)>) -> Outcome {
+    let mut before = BTreeMap::new();
     for (address, chosen) in wanted {
+        // Port 0 is another one each time.
+        if let Some(former) = before
+            .insert(address, chosen)
+            .filter(|_| address.port() != 0)
+        {
+            return Err(chosen.refused_twice(address, former));
+        }
         let found = TcpListener::bind(address);
         found
             .map(drop)
@@ -36,6 +46,34 @@ mod tests {
         let begin = format!("cannot listen at {at} (the default of --port): another process");
         assert!(line.starts_with(&begin), "{line}");
         drop(listener);
-        assert_eq!(check_free([(at, Chosen::By("--port")); 2]), Ok(()));
+        for _ in 0..2 {
+            assert_eq!(check_free([(at, Chosen::By("--port"))]), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_port_that_is_wanted_twice_is_refused_with_both_flags() {
+        let at = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let at = at.expect("a port");
+        let wanted = [
+            (at, Chosen::By("--port")),
+            (at, Chosen::By("--keeper-port")),
+        ];
+        let line = check_free(wanted).expect_err("it is wanted twice");
+        let said = format!(
+            "cannot listen at {at} (--keeper-port): this command listens there already (--port); choose another \
+             --keeper-port"
+        );
+        assert_eq!(line, said);
+        let any = SocketAddr::new(at.ip(), 0);
+        let wanted = [
+            (any, Chosen::By("--port")),
+            (any, Chosen::By("--pages-port")),
+        ];
+        assert_eq!(
+            check_free(wanted),
+            Ok(()),
+            "the system gives each another port"
+        );
     }
 }

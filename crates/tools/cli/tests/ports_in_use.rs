@@ -38,7 +38,8 @@ impl Place {
     }
 
     /// The error of a command, in which TAKEN, FREE and BEFORE are addresses, and with PORT behind them ports.
-    fn error(&self, command: &str) -> String {
+    /// Tells whether its data directory is there then, too.
+    fn run(&self, command: &str) -> (String, bool) {
         let words = command.split(' ').map(|word| match word {
             "TAKEN" => self.at(self.taken),
             "FREE" => self.at(self.free),
@@ -55,15 +56,18 @@ impl Place {
             .arg("--data-dir")
             .arg(directory.file("data"))
             .output();
-        error_line(&ended.expect("the binary was built"))
+        let line = error_line(&ended.expect("the binary was built"));
+        (line, directory.file("data").exists())
     }
 
-    fn is_named(&self, command: &str, how: &str, another: &str) {
-        let (at, said) = (self.at(self.taken), self.error(command));
+    /// Tells whether the command has left its data directory, too.
+    fn is_named(&self, command: &str, how: &str, another: &str) -> bool {
+        let (at, (said, is_made)) = (self.at(self.taken), self.run(command));
         let line = format!(
             "cannot listen at {at} ({how}): another process listens there; stop it, or choose another {another}\n"
         );
         assert!(said.ends_with(&line), "{command}: {said}");
+        is_made
     }
 }
 
@@ -150,6 +154,34 @@ fn a_local_cluster_whose_port_somebody_has_names_its_own_flag_and_starts_nothing
             "--zookeeper-port",
         ),
     ] {
-        place.is_named(command, flag, flag);
+        let is_made = place.is_named(command, flag, flag);
+        assert!(!is_made, "{command} has left a directory");
+    }
+}
+
+#[test]
+fn a_local_cluster_that_wants_a_port_twice_names_both_flags_and_makes_nothing() {
+    let place = Place::new();
+    for (command, flag) in [
+        (
+            "dev --port FREEPORT --keeper-port FREEPORT",
+            "--keeper-port",
+        ),
+        ("dev --port FREEPORT --pages-port FREEPORT", "--pages-port"),
+        (
+            "farm dev --port FREEPORT --pages-port FREEPORT",
+            "--pages-port",
+        ),
+        (
+            "delos dev x --kind zelos --port FREEPORT --zookeeper-port FREEPORT",
+            "--zookeeper-port",
+        ),
+    ] {
+        let (at, (said, is_made)) = (place.at(place.free), place.run(command));
+        assert!(!is_made, "{command} has left a directory");
+        let line = format!(
+            "cannot listen at {at} ({flag}): this command listens there already (--port); choose another {flag}\n"
+        );
+        assert!(said.ends_with(&line), "{command}: {said}");
     }
 }

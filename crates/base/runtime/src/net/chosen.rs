@@ -28,9 +28,9 @@ impl Chosen {
         }
     }
 
-    /// The line for an operator when it cannot be listened at this address.
-    pub fn refused(self, address: SocketAddr, error: &io::Error) -> String {
-        let (how, another) = match self {
+    /// How it was chosen, in brackets, and what to choose instead.
+    fn words(self) -> (String, String) {
+        match self {
             Chosen::By(flag) => (format!(" ({flag})"), format!("another {flag}")),
             Chosen::Default(flag) => (
                 format!(" (the default of {flag})"),
@@ -45,13 +45,26 @@ impl Chosen {
                 format!("another {flag}"),
             ),
             Chosen::Otherwise => (String::new(), "another address".into()),
-        };
+        }
+    }
+
+    /// The line for an operator when it cannot be listened at this address.
+    pub fn refused(self, address: SocketAddr, error: &io::Error) -> String {
+        let (how, another) = self.words();
         let why = match error.kind() {
             io::ErrorKind::AddrInUse => "another process listens there; stop it, or".into(),
             io::ErrorKind::AddrNotAvailable => "this machine has no such address;".into(),
             _ => format!("{error};"),
         };
         format!("cannot listen at {address}{how}: {why} choose {another}")
+    }
+
+    /// The line for an operator when the same command has chosen this address before, in another way.
+    pub fn refused_twice(self, address: SocketAddr, before: Chosen) -> String {
+        let ((how, another), (former, _)) = (self.words(), before.words());
+        format!(
+            "cannot listen at {address}{how}: this command listens there already{former}; choose {another}"
+        )
     }
 }
 
@@ -96,5 +109,10 @@ mod tests {
             "{line}"
         );
         assert_eq!(Chosen::flag("--pages", true), Chosen::Default("--pages"));
+        assert_eq!(
+            Chosen::By("--pages-port").refused_twice(at, Chosen::Default("--port")),
+            "cannot listen at 127.0.0.1:4500 (--pages-port): this command listens there already (the default of \
+             --port); choose another --pages-port"
+        );
     }
 }
