@@ -11,6 +11,7 @@
 //! takes precedence.
 
 use crate::random::Generator;
+use plinth_core::similar::most_similar;
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -97,6 +98,14 @@ fn entries() -> Vec<&'static Entry> {
 
 fn find(name: &str) -> Option<&'static Entry> {
     REGISTERED.iter().find(|entry| entry.name == name)
+}
+
+/// The line about a knob that does not exist, with the one that is meant, or with what lists them.
+pub fn unknown(name: &str, lists: &str) -> String {
+    match most_similar(name, REGISTERED.iter().map(|entry| entry.name)) {
+        Some(meant) => format!("there is no knob `{name}'; did you mean `{meant}'?"),
+        None => format!("there is no knob `{name}'; {lists} all"),
+    }
 }
 
 /// A number that differs from name to name (FNV-1a).
@@ -208,7 +217,7 @@ impl std::fmt::Debug for Knobs {
 impl Knobs {
     /// Sets a knob by name from text: for command lines and scenario files. Refuses values outside the bounds.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
-        let entry = find(name).ok_or_else(|| format!("there is no knob {name:?}"))?;
+        let entry = find(name).ok_or_else(|| unknown(name, "`--knob list` shows"))?;
         let parsed = (entry.parse)(value);
         let value = parsed.ok_or_else(|| {
             let default = entry.default;
@@ -367,6 +376,14 @@ mod tests {
         assert_eq!(Knobs::bounds("test_share"), Some((0.005, 50.0)));
         assert_eq!(Knobs::bounds("test_count"), Some((1.0, 100_000.0)));
         assert_eq!(Knobs::bounds("no_such"), None);
+        assert_eq!(
+            knobs.set("test_second", "1"),
+            Err("there is no knob `test_second'; did you mean `test_seconds'?".into())
+        );
+        assert_eq!(
+            unknown("no_such", "`getknob' lists"),
+            "there is no knob `no_such'; `getknob' lists all"
+        );
         let mut illegal = Knobs::default();
         SECONDS.put(&mut illegal, 101);
         assert!(std::panic::catch_unwind(|| set_knobs(illegal)).is_err());

@@ -16,7 +16,7 @@ use plinth_core::{DatabaseConfig, EngineKind, Error, Result, Uid};
 use plinth_protocol::control::{ProcessClass, RegisterWorker};
 use plinth_protocol::log::LogSystem;
 use plinth_runtime::Boxed;
-use plinth_runtime::knobs::Knobs;
+use plinth_runtime::knobs::{self, Knobs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
@@ -260,8 +260,7 @@ pub fn set_knob<'a>(
     Box::pin(async move {
         let default = Knobs::default();
         let default = default.list().into_iter().find(|(known, _)| *known == name);
-        let (_, default) =
-            default.ok_or(format!("there is no knob `{name}'; `getknob' lists all"))?;
+        let (_, default) = default.ok_or_else(|| knobs::unknown(name, "`getknob' lists"))?;
         configured::check_knob(name, value.unwrap_or(&default))?;
         decide(database, async |tr| {
             match value {

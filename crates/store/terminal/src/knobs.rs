@@ -23,9 +23,11 @@ pub fn parse_knobs(texts: &[String]) -> Outcome<Knobs> {
         let (name, value) = text
             .split_once('=')
             .ok_or_else(|| format!("--knob {text}: expected NAME=VALUE"))?;
-        knobs
-            .set(name, value)
-            .map_err(|error| format!("--knob {text}: {error}; `--knob list` shows all"))?;
+        knobs.set(name, value).map_err(|error| {
+            // The line about one that is not known says what to do.
+            let remedy = Knobs::bounds(name).map_or("", |_| "; `--knob list` shows all");
+            format!("--knob {text}: {error}{remedy}")
+        })?;
     }
     Ok(knobs)
 }
@@ -43,5 +45,21 @@ mod tests {
         assert!(asked("plinth server --knob list"));
         assert!(asked("plinth keeper server --knob=list"));
         assert!(!asked("plinth server --knob moves_max=8 list"));
+    }
+
+    #[test]
+    fn a_wrong_knob_is_answered_with_the_list_or_with_the_one_that_is_meant() {
+        let said = |text: &str| parse_knobs(&[text.into()]).expect_err("it is wrong");
+        let (known, _) = Knobs::default().list()[0];
+        let line = said(&format!("{known}=x"));
+        assert!(line.ends_with("; `--knob list` shows all"), "{line}");
+        let line = said(&format!("{known}s=1"));
+        let meant = format!("there is no knob `{known}s'; did you mean `{known}'?");
+        assert_eq!(line, format!("--knob {known}s=1: {meant}"));
+        let line = said("q=1");
+        assert_eq!(
+            line,
+            "--knob q=1: there is no knob `q'; `--knob list` shows all"
+        );
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 /// A beginning of a command line, and what stands there now.
-const MOVED: [(&[&str], &[&str]); 9] = [
+const MOVED: [(&[&str], &[&str]); 8] = [
     (&["sim"], &["tools", "sim"]),
     (&["completions"], &["tools", "completions"]),
     (&["man"], &["tools", "man"]),
@@ -12,7 +12,6 @@ const MOVED: [(&[&str], &[&str]); 9] = [
     (&["bench", "table"], &["bench", "scale"]),
     (&["bench", "keeper"], &["keeper", "bench", "run"]),
     (&["bench", "delos"], &["delos", "bench"]),
-    (&["help", "sim"], &["help", "tools", "sim"]),
 ];
 
 /// Systems whose one command needed no word, and that word.

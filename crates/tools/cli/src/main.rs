@@ -79,10 +79,27 @@ fn program() -> Command {
     }
 }
 
+/// `plinth help COMMAND` is `plinth COMMAND --help`, which knows the word that is most like one that does not exist.
+fn help_of(arguments: Vec<OsString>) -> Vec<OsString> {
+    match &arguments[..] {
+        [program, help, command @ ..]
+            if help == "help" && command.first().is_some_and(|word| !is_flag(word)) =>
+        {
+            let command = std::iter::once(program).chain(command).cloned();
+            command.chain(["--help".into()]).collect()
+        }
+        _ => arguments,
+    }
+}
+
+fn is_flag(word: &OsString) -> bool {
+    word.to_string_lossy().starts_with('-')
+}
+
 fn main() -> ExitCode {
     allocator::keep_free_memory_for_a_while();
     end_quietly_when_nobody_reads();
-    let arguments: Vec<OsString> = former::translated(std::env::args_os().collect());
+    let arguments: Vec<OsString> = former::translated(help_of(std::env::args_os().collect()));
     if let Some(line) = absent::line(&arguments) {
         eprintln!("plinth: {line}");
         return ExitCode::from(WRONG_USAGE);
@@ -109,6 +126,35 @@ fn main() -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn help_about_a_command_is_its_page_and_a_word_that_is_none_is_answered_with_the_nearest() {
+        let asked = |line: &str| {
+            let words = line.split(' ').map(OsString::from).collect();
+            let words = former::translated(help_of(words));
+            let answer = program().try_get_matches_from(words).expect_err(line);
+            answer.to_string()
+        };
+        for (line, page) in [
+            ("plinth help", "Try it:"),
+            ("plinth help server", "Usage: plinth server"),
+            ("plinth help keeper server", "Usage: plinth keeper server"),
+            ("plinth help sim run", "Usage: plinth tools sim run"),
+        ] {
+            assert!(asked(line).contains(page), "{line}");
+        }
+        for (line, meant) in [
+            ("plinth help sever", "'server'"),
+            ("plinth help keeper sever", "'server'"),
+            ("plinth help delos stats", "'status'"),
+        ] {
+            let answer = asked(line);
+            assert!(
+                answer.contains("similar") && answer.contains(meant),
+                "{answer}"
+            );
+        }
+    }
 
     #[test]
     fn the_command_line_is_consistent_and_every_flag_has_a_help_text() {

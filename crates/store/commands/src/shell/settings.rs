@@ -8,7 +8,7 @@ use plinth_control::{access, management};
 use plinth_core::key::printable;
 use plinth_identity::tokens::PublicKey;
 use plinth_protocol::control::{ProcessClass, RegisterWorker};
-use plinth_runtime::knobs::Knobs;
+use plinth_runtime::knobs::{self, Knobs};
 use plinth_terminal::Outcome;
 use plinth_terminal::shell::answer::Answer;
 use std::net::SocketAddr;
@@ -170,7 +170,7 @@ fn list_knobs(wanted: Option<&str>, set: &[(String, String)]) -> Outcome<Answer>
         rows.push(vec![name.to_string(), value.clone(), default.clone()]);
     }
     match (lines.is_empty(), wanted) {
-        (true, Some(name)) => Err(format!("there is no knob `{name}'; `getknob' lists all")),
+        (true, Some(name)) => Err(knobs::unknown(name, "`getknob' lists")),
         _ => Ok(Answer::Table(lines.join("\n"), rows)),
     }
 }

@@ -11,6 +11,7 @@ use plinth_access::Clients;
 use plinth_control::exclusion::Target;
 use plinth_control::management::ConfigChange;
 use plinth_coordination::cluster_file::parse_place;
+use plinth_core::similar::most_similar;
 use plinth_core::{DatabaseConfig, EngineKind, Key, Uid, Value};
 use plinth_rpc::Place;
 use plinth_runtime::Duration;
@@ -347,6 +348,34 @@ fn parse_targets(words: &[Vec<u8>]) -> Result<Vec<Target>, String> {
     words.iter().map(parse).collect()
 }
 
+/// The line about a word of `configure` that is none.
+fn no_configuration(word: &str) -> String {
+    const WORDS: [&str; 12] = [
+        "new",
+        "single",
+        "double",
+        "triple",
+        "three_data_hall",
+        "ssd",
+        "memory",
+        "logs",
+        "commit_proxies",
+        "grv_proxies",
+        "resolvers",
+        "clients",
+    ];
+    let (name, count) = word
+        .split_once('=')
+        .map_or((word, ""), |(name, count)| (name, count));
+    match most_similar(name, WORDS).filter(|meant| *meant != name) {
+        Some(meant) if count.is_empty() => {
+            format!("configure: `{word}' is not known; did you mean `{meant}'?")
+        }
+        Some(meant) => format!("configure: `{word}' is not known; did you mean `{meant}={count}'?"),
+        None => format!("configure: `{word}' is not known; `help configure' lists what is"),
+    }
+}
+
 fn parse_change(words: &[Vec<u8>]) -> Result<ConfigChange, String> {
     let mut change = ConfigChange::default();
     for word in words {
@@ -356,8 +385,7 @@ fn parse_change(words: &[Vec<u8>]) -> Result<ConfigChange, String> {
         } else if let Some(engine) = EngineKind::parse(&word) {
             change.engine = Some(engine);
         } else {
-            let bad =
-                || format!("configure: `{word}' is not known; `help configure' lists what is");
+            let bad = || no_configuration(&word);
             let (name, count) = word.split_once('=').ok_or_else(bad)?;
             if name == "clients" {
                 change.clients = Some(Clients::from_name(count).ok_or_else(bad)?);
@@ -441,7 +469,10 @@ mod tests {
             ("get \\q", "escape"),
             ("get a; set b", "usage: set"),
             ("getrange a b 0", "limit"),
-            ("configure new quadruple", "quadruple"),
+            ("configure new quadruple", "`help configure' lists"),
+            ("configure doble", "did you mean `double'?"),
+            ("configure new triple log=3", "did you mean `logs=3'?"),
+            ("configure clients=nobody", "`help configure' lists"),
             ("renametenant a", "usage: renametenant OLD NEW"),
             ("tenant rename a", "usage: tenant create"),
         ] {
