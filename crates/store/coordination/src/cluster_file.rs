@@ -27,6 +27,8 @@ pub const ENVIRONMENT_VARIABLE: &str = "PLINTH_CLUSTER_FILE";
 /// A longer file is not a cluster file.
 const FILE_BYTES_MAX: usize = 64 << 10;
 const COORDINATORS_MAX: usize = 99;
+/// How a line of a key file begins, which lies beside a cluster file.
+const KEY_LINE: &str = "plinth-key-";
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -113,8 +115,13 @@ impl ClusterFile {
         let Some(line) = lines.next() else {
             return error("it is empty; expected description:id@ip:port,…");
         };
+        if line.starts_with(KEY_LINE) {
+            return error("it is a key file; the cluster file is beside it, as NAME.cluster");
+        }
         if lines.next().is_some() {
-            return error("it has more than one connection string");
+            return error(
+                "it has more than one line, and a cluster file has description:id@ip:port,… alone",
+            );
         }
         let Some((key, addresses)) = line.split_once('@') else {
             return error("there is no '@'; expected description:id@ip:port,…");
@@ -495,6 +502,7 @@ mod tests {
             ("a:b@1.2.3.4:0", "port 0"),
             ("a:b@1.2.3.4:5,1.2.3.4:5", "twice"),
             ("a:b@1.2.3.4:5\nc:d@1.2.3.4:5", "more than one"),
+            ("# a\nplinth-key-1 server a b c", "a key file"),
             ("a:b@1.2.3.4:5:tls,1.2.3.4:6", "others do not"),
             ("a:b@1.2.3.4:5:ssl", ":tls behind it"),
         ] {

@@ -45,6 +45,10 @@ pub struct ConfigArgument {
 /// # Errors
 /// One line, with the file and the line in it.
 pub fn with_file(program: Command, arguments: Vec<OsString>) -> Outcome<Vec<OsString>> {
+    let mut program = program;
+    if value_of(&arguments, CONFIG).is_some() {
+        program.build(); // then commands know their whole names
+    }
     let mut command = &program;
     let mut depth = 1;
     while let Some(below) = arguments
@@ -249,8 +253,8 @@ fn unknown(command: &Command, name: &str) -> String {
     match dashed.or(nearest).filter(|nearest| nearest != CONFIG) {
         Some(nearest) => format!("there is no entry '{name}'; is '{nearest}' meant?"),
         None => format!(
-            "there is no entry '{name}'; `plinth {} --help` shows the flags, and each is one",
-            command.get_name()
+            "there is no entry '{name}'; `{} --help` shows the flags, and each is one",
+            command.get_bin_name().unwrap_or(command.get_name())
         ),
     }
 }
@@ -349,7 +353,8 @@ mod tests {
     }
 
     fn command(name: &str) -> Command {
-        let program = program();
+        let mut program = program();
+        program.build();
         program.find_subcommand(name).expect("there is one").clone()
     }
 
@@ -411,6 +416,21 @@ mod tests {
                 "{text:?} gave {at}: {what}"
             );
         }
+    }
+
+    #[test]
+    fn a_mistake_in_the_file_of_another_system_names_that_one_s_command() {
+        let server = Server::augment_args(Command::new("server"));
+        let keeper = Command::new("keeper").subcommand(server);
+        let name = format!("plinth-config-{}-keeper", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, "frobnicate = 1").expect("writes");
+        let named = path.to_str().expect("a text");
+        let all = ["plinth", "keeper", "server", "--config", named].map(OsString::from);
+        let done = with_file(Command::new("plinth").subcommand(keeper), all.into());
+        std::fs::remove_file(&path).expect("removes");
+        let line = done.expect_err("there is no such entry");
+        assert!(line.contains("`plinth keeper server --help`"), "{line}");
     }
 
     fn with(text: &str, said: &[&str]) -> Outcome<Vec<String>> {
