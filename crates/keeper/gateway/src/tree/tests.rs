@@ -7,8 +7,9 @@ use super::plan::{Known, Plan, SessionChange, View};
 use super::quota::{Exceeded, Quotas};
 use crate::acl::Identity;
 use crate::sessions::SessionRow;
-use crate::wire::{Acl, Code, CreateKind, Request};
+use crate::wire::{Acl, Code, CreateKind, Request, create_flags};
 use bytes::Bytes;
+use plinth_runtime::sim::{SimConfig, Simulation};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -195,4 +196,52 @@ fn what_waits_counts_as_much_memory_as_the_client_sent() {
         operations: vec![delete, set_acl],
     };
     assert!(asked(multi).held_bytes() > 30_000);
+}
+
+/// A state in which one node is not known.
+struct Forgetful(State, &'static str);
+
+impl View for Forgetful {
+    fn node(&self, path: &str) -> Known {
+        match path == self.1 {
+            true => Known::Unknown,
+            false => self.0.node(path),
+        }
+    }
+    fn owns(&self, session: i64) -> bool {
+        self.0.owns(session)
+    }
+    fn is_silent(&self, session: i64) -> bool {
+        self.0.is_silent(session)
+    }
+    fn quotas(&self) -> Rc<Quotas> {
+        self.0.quotas()
+    }
+    fn enforces_quotas(&self) -> bool {
+        true
+    }
+    fn exceeds(&self, _: &Exceeded, _: &str) {}
+}
+
+#[test]
+fn a_child_of_a_node_that_is_not_known_and_is_made_before_it_goes_is_no_contradiction() {
+    // What can never be ends a simulation.
+    let simulation = Simulation::new(1, SimConfig::default());
+    simulation.run(async {
+        let state = Forgetful(state(), "/a");
+        let mut plan = Plan::new(&state, 5, 1);
+        let made = create("/a", Acl::open(), create_flags::PERSISTENT);
+        let gone = Request::DeleteContainer {
+            path: "/a/plain".into(),
+        };
+        for (piece, request) in [(0, made), (1, gone)] {
+            plan.begin(piece);
+            execute(&mut plan, &asked(request), OWN);
+        }
+        assert_eq!(
+            plan.missing,
+            [crate::wire::Text::from("/a")],
+            "it is read, and all is executed again"
+        );
+    });
 }
