@@ -23,8 +23,8 @@ texts! {
         /// The map has so many parts, and may have no more until some are trimmed. The log goes on as it is.
         ManyParts(parts: usize) = "the log has {parts} parts: trim it first";
         /// Nobody can say any more what is sealed and what was trimmed. Nothing is appended or read.
-        Cleared = "somebody has removed rows of the log from its database: restore the database, or begin anew under \
-            another name";
+        Cleared = "somebody has removed rows of the log from its database, which can say no more what it holds: \
+            begin anew under another name";
         /// The log cannot be used any more.
         Failed(error: Error) = "the log failed: {error}";
     }
