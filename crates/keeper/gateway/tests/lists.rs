@@ -174,7 +174,7 @@ fn lists_behind_a_write_do_not_share_more_of_a_batch_than_the_cache_has_room_for
     });
 }
 
-/// Lets the store keep no version for longer than a few reads.
+/// Lets the store keep no version for longer than twenty answers take.
 async fn age(cluster: &MemoryCluster) -> Infallible {
     let database = cluster.database();
     loop {
@@ -183,7 +183,7 @@ async fn age(cluster: &MemoryCluster) -> Infallible {
             Ok(())
         });
         writing.await.expect("written");
-        cluster.forget(1);
+        cluster.forget(10);
     }
 }
 
@@ -191,7 +191,7 @@ async fn age(cluster: &MemoryCluster) -> Infallible {
 fn a_list_that_no_version_lives_long_enough_for_is_refused_and_holds_up_no_write() {
     set_knobs(set_knob("keeper_list_page_bytes", 10 * IN_ROW));
     block_on(async {
-        let cluster = planted(1, 300).await;
+        let cluster = planted(1, 600).await;
         let gateway = Gateway::start(&cluster).await;
         let client = gateway.client().await;
         cluster.set_delay(Duration::from_millis(1));

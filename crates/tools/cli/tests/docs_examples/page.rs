@@ -28,6 +28,7 @@ mount -t tmpfs none "$0"
 cd "$0"
 mkdir page said etc home
 cp -a /etc/. etc/ 2>/dev/null || true
+rm -rf etc/plinth # of a machine that has Plinth
 mkdir etc/plinth
 mount --bind etc /etc
 for at in /var/lib /var/log /mnt /dev/shm; do mount -t tmpfs none $at; done
