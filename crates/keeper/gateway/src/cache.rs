@@ -291,8 +291,8 @@ impl Cache {
             if let Some(node) = that_changes(&mut slot.node) {
                 let old = Rc::make_mut(node);
                 let data = match (&new.data, &old.data) {
-                    // The change did not come with long data. Data that was not changed is still the same. (The steps of
-                    // a transaction have one zxid: only the version tells them apart.)
+                    // The change did not come with long data. Data that was not changed is still the same. (The
+                    // steps of a transaction have one zxid: only the version tells them apart.)
                     (Data::Unread(_), Data::Here(here))
                         if (new.mzxid, new.version) == (old.mzxid, old.version) =>
                     {

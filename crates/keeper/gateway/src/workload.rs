@@ -696,7 +696,7 @@ impl Workload for Keeping {
         Box::pin(async move {
             self.make_nodes().await;
             self.make_history().await;
-            while !quotas::are_counted(&database).await {
+            while !quotas::are_counted(&database, history::LIMITED).await {
                 sleep(Duration::from_millis(200)).await;
             }
         })

@@ -575,6 +575,12 @@ impl Pipeline {
                 }
             }
             Err(error) => {
+                let is_too_old = matches!(error, Error::transaction_too_old);
+                if is_too_old && flight.operations.iter().any(Queued::is_look) {
+                    // What the reads look at may take longer to load than the store keeps a version.
+                    probe!("keeper_writes_wait_for_looks");
+                    self.looks_apart.set(flight.operations.len());
+                }
                 self.queue.put_back(flight.operations);
                 self.recover_from(error).await;
             }

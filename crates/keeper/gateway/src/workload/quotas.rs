@@ -8,7 +8,6 @@ use crate::tree::quota::{Counted, Quota, Used};
 use crate::tree::rows::Rows;
 use crate::wire::{Acl, Answer, Code, CreateKind, Request, Text, create_flags};
 use crate::workload::asking::{Asked, ask, create};
-use crate::workload::history;
 use crate::zxid::Zxids;
 use bytes::Bytes;
 use plinth_client::{Database, Transaction};
@@ -47,9 +46,9 @@ pub fn limit() -> Request {
     )
 }
 
-/// True if all limits that are there from the beginning hold from now on.
-pub async fn are_counted(database: &Database) -> bool {
-    is_counted(database, LIMITED).await && is_counted(database, history::LIMITED).await
+/// True if the limits of both nodes hold from now on: of [`LIMITED`], and of another one.
+pub async fn are_counted(database: &Database, other: &str) -> bool {
+    is_counted(database, LIMITED).await && is_counted(database, other).await
 }
 
 async fn is_counted(database: &Database, of: &str) -> bool {
