@@ -662,7 +662,14 @@ fn close_session(
     };
     // One whose end has begun has lost nodes already.
     let has_begun = found.row.as_ref().is_some_and(SessionRow::is_ending);
-    let is_called_off = *owner == Owner::Silent && !has_begun && !plan.is_silent(session);
+    // Its client has come back with an operation before this one, maybe from another gateway: then this gateway does not
+    // have the session yet, and knows nothing of the client.
+    let has_come = matches!(
+        plan.sessions.get(&session),
+        Some(SessionChange::Taken { .. })
+    );
+    let is_heard = has_come || !plan.is_silent(session);
+    let is_called_off = *owner == Owner::Silent && !has_begun && is_heard;
     let owner = match owner {
         Owner::Own | Owner::Silent => own,
         Owner::Gone { gateway, lease } => {

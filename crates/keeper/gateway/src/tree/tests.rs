@@ -1,7 +1,7 @@
 //! What operations do and answer, on a state in memory.
 
 use super::change::Change;
-use super::execute::{Caller, Executed, Operation, Shape, execute};
+use super::execute::{Caller, Executed, FoundSession, Operation, Owner, Shape, execute};
 use super::node::{Counts, Data, Lifetime, Node, open_acl};
 use super::plan::{Known, Plan, SessionChange, View};
 use super::quota::{Exceeded, Quotas};
@@ -138,8 +138,8 @@ fn a_path_that_is_null_is_noticed_after_the_flags() {
     assert_eq!(delete, refused(Code::MARSHALLING_ERROR));
 }
 
-#[test]
-fn a_session_that_moves_gets_the_time_out_that_its_client_asks_for_now() {
+/// The session 9 of the gateway 3 comes with a client that wants a time-out of 8 s.
+fn take() -> (Operation, SessionRow) {
     let password = Bytes::from_static(b"secret");
     let found = SessionRow {
         owner: 3,
@@ -150,18 +150,45 @@ fn a_session_that_moves_gets_the_time_out_that_its_client_asks_for_now() {
         session: 9,
         timeout_ms: 8000,
         password: password.to_vec(),
-        found: Some(found),
+        found: Some(found.clone()),
     };
+    (operation, found)
+}
+
+#[test]
+fn a_session_that_moves_gets_the_time_out_that_its_client_asks_for_now() {
     let state = state();
     let mut plan = Plan::new(&state, 5, 1);
     let done = Executed::One(Ok(Shape::Taken { from: 3 }));
-    assert_eq!(execute(&mut plan, &operation, OWN), done);
+    assert_eq!(execute(&mut plan, &take().0, OWN), done);
     let taken = SessionChange::Taken {
         from: 3,
         timeout_ms: 8000,
-        password: password.to_vec(),
+        password: b"secret".to_vec(),
     };
     assert_eq!(plan.sessions.get(&9), Some(&taken));
+}
+
+#[test]
+fn a_session_that_comes_back_does_not_end_because_its_client_was_silent_before() {
+    let state = state();
+    let mut plan = Plan::new(&state, 5, 1);
+    let (operation, row) = take();
+    execute(&mut plan, &operation, OWN);
+    let close = |owner| Operation::CloseSession {
+        session: 9,
+        owner,
+        found: FoundSession {
+            row: Some(row.clone()),
+            is_all: true,
+            ..FoundSession::default()
+        },
+    };
+    let refused = Executed::One(Err(Code::BAD_VERSION));
+    assert_eq!(execute(&mut plan, &close(Owner::Silent), OWN), refused);
+    // Its client may close it at once.
+    let done = Executed::One(Ok(Shape::Empty));
+    assert_eq!(execute(&mut plan, &close(Owner::Own), OWN), done);
 }
 
 #[test]
