@@ -91,6 +91,9 @@ class Comparison:
     def sides(self):
         base = "/compared-%016x" % self.random.getrandbits(64)
         sides = [Side(address, base, self.arguments.patience) for address in self.arguments.servers]
+        for side in sides:
+            # A server that takes seconds for an answer ends no session of the other.
+            side.meanwhile = lambda: [each.beat() for each in sides]
         if self.arguments.plant:
             plants.plant(sides[1], self.arguments.plant)
         return sides

@@ -20,6 +20,7 @@ OPERATIONS = {
 XIDS = {"ping": -2, "auth": -4, "setWatches": -8, "setWatches2": -8}
 EVENT_XID = -1
 LONGEST_REPLY = 64 << 20
+SLICE_SECONDS = 0.5
 
 
 class Zxid(int):
@@ -198,11 +199,13 @@ def connect_request(zxid, timeout, session, password, read_only=False):
 class Wire:
     """A connection that sends and receives whole frames."""
 
-    def __init__(self, address, patience):
+    def __init__(self, address, patience, meanwhile=lambda: None):
+        """`meanwhile` is called again and again while nothing is received."""
         host, port = address.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), 10)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.patience = patience
+        self.meanwhile = meanwhile
         self.received = b""
 
     def send(self, frame):
@@ -223,8 +226,12 @@ class Wire:
                     frame = self.received[4:4 + length]
                     self.received = self.received[4 + length:]
                     return frame
-            if not select.select([self.socket], [], [], max(0, until - time.monotonic()))[0]:
-                raise Silent
+            left = max(0, until - time.monotonic())
+            if not select.select([self.socket], [], [], min(left, SLICE_SECONDS))[0]:
+                if left <= SLICE_SECONDS:
+                    raise Silent
+                self.meanwhile()
+                continue
             try:
                 data = self.socket.recv(1 << 16)
             except OSError:
