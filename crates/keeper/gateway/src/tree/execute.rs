@@ -662,8 +662,8 @@ fn close_session(
     };
     // One whose end has begun has lost nodes already.
     let has_begun = found.row.as_ref().is_some_and(SessionRow::is_ending);
-    // Its client has come back with an operation before this one, maybe from another gateway: then this gateway does not
-    // have the session yet, and knows nothing of the client.
+    // Its client has come back with an operation before this one, maybe from another gateway: then this gateway does
+    // not have the session yet, and knows nothing of the client.
     let has_come = matches!(
         plan.sessions.get(&session),
         Some(SessionChange::Taken { .. })

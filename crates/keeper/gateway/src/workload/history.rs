@@ -12,6 +12,7 @@
 mod draw;
 mod judge;
 mod model;
+mod past;
 mod stream;
 mod watched;
 
@@ -332,7 +333,7 @@ impl Keeping {
             probe!("keeper_history_cut");
             return Ok(());
         }
-        judge::judge(&judge::History {
+        judge::judge(&past::History {
             asked: &self.history.asked.borrow(),
             connections: &self.history.connections.borrow(),
             entries: &followed.entries,

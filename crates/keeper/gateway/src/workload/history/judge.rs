@@ -1,39 +1,13 @@
 //! The verdict over the history: each answer has a place, and is the one that it must have there.
 
-use super::model::{BASE, Changed, Did, Model, Moment, Seen};
+use super::Asked;
+use super::model::{BASE, Changed, Did, Model, Seen};
+use super::past::{History, Past};
 use super::stream::Entry;
 use super::watched;
-use super::{Asked, Connection};
 use crate::wire::{Answer, Code, MultiResult, Request, Stat, Text};
 use bytes::Bytes;
 use std::collections::BTreeMap;
-
-/// What the clients have done and were told, and what the stream says.
-pub struct History<'a> {
-    pub asked: &'a [Asked],
-    pub connections: &'a [Connection],
-    pub entries: &'a [Entry],
-}
-
-/// The changes of the nodes, in order, and what each node was.
-#[derive(Clone, Default)]
-pub struct Past {
-    pub seen: Vec<Seen>,
-    pub moments: BTreeMap<Text, Vec<(i64, Moment)>>,
-}
-
-impl Past {
-    /// What a node was, from `from` through `to`.
-    pub fn moments(&self, path: &str, from: i64, to: i64) -> Vec<(i64, Moment)> {
-        let all = self.moments.get(path).map_or(&[][..], |all| all);
-        let first = all.iter().rposition(|(zxid, _)| *zxid <= from);
-        let before = first.map_or((0, None), |first| all[first]);
-        let later = all
-            .iter()
-            .filter(|(zxid, _)| (from + 1..=to).contains(zxid));
-        [before].into_iter().chain(later.copied()).collect()
-    }
-}
 
 /// How often it is tried which of several requests without an answer has happened.
 const GUESSES_MAX: usize = 1000;

@@ -2,8 +2,8 @@
 //! was answered of a state that has the change.
 
 use super::Asked;
-use super::judge::{History, Past};
 use super::model::{Did, Moment, Seen};
+use super::past::{History, Past};
 use crate::paths;
 use crate::wire::{Code, Request, Text, WatchEvent, event};
 use std::collections::{BTreeSet, VecDeque};
