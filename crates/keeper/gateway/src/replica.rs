@@ -328,8 +328,8 @@ impl Replica {
     }
 
     /// Reads the list of children into the cache, if the node is there. False if it takes more than `most` bytes of
-    /// memory, or longer to read than the store keeps a version. Who needs a list that is being read waits for that, and
-    /// looks again.
+    /// memory, or longer to read than the store keeps a version. Who needs a list that is being read waits for that,
+    /// and looks again.
     pub async fn load_children(&self, path: &str, most: usize) -> Result<bool> {
         let begun = self.listing.borrow().get(path).cloned();
         if let Some(has_ended) = begun {

@@ -57,8 +57,8 @@ fn open_session(session: i64) -> Operation {
     }
 }
 
-/// It reads what others have done before it executes a batch. Its commit would rely on a version at which its lease had
-/// ended already.
+/// It reads what others have done before it executes a batch. Its commit would rely on a version at which its lease
+/// had ended already.
 #[test]
 fn a_gateway_that_sees_the_end_of_its_lease_commits_nothing_behind_it() {
     block_on(async {

@@ -1,5 +1,5 @@
-//! All kinds of requests to the same few nodes, by clients of several gateways. Everything that they were told is kept,
-//! and judged as one history when all is over.
+//! All kinds of requests to the same few nodes, by clients of several gateways. Everything that they were told is
+//! kept, and judged as one history when all is over.
 //!
 //! - Each write that was answered has a place: its zxid. A model of the tree to which the writes are applied in this
 //!   order gives each answer, to the last number of each `Stat`.

@@ -41,7 +41,8 @@ fn a_client_does_not_wait_for_a_gateway_that_has_stopped() {
     holds(5, greet_one_that_stops);
 }
 
-/// Somebody who only reads names a session of which nothing was heard for three seconds before the gateway was cut off.
+/// Somebody who only reads names a session of which nothing was heard for three seconds before the gateway was cut
+/// off.
 async fn read_with_a_session_of_somebody() -> Rc<World> {
     let world = World::with(1, ms(1)).await;
     let life = Life::begin(&world, 0, ms(4000), 1).await;
