@@ -20,6 +20,7 @@
 //! change. A commit whose outcome is unknown is looked for in the stream by the batch's number.
 
 mod catch_up;
+mod company;
 mod flight;
 mod guard;
 #[cfg(test)]
@@ -34,12 +35,13 @@ use crate::tree::quota::{Exceeded, Quotas};
 use crate::tree::rows::Lock;
 use crate::writes::{Complete, Listener, Writes};
 use crate::{BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX};
-use flight::{Flight, Knock, Later, Turn};
+use company::Company;
+use flight::{Flight, Later, Turn};
 use plinth_client::{Database, Position, Stream, TransactionOption};
 use plinth_core::Version;
 use plinth_core::version::Versionstamp;
 use plinth_runtime::sync::{Notify, OneshotReceiver, OneshotSender, Watch, oneshot};
-use plinth_runtime::{Duration, Either, Instant, probe, race, random, sleep};
+use plinth_runtime::{Duration, Either, probe, race, random, sleep};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -107,13 +109,7 @@ pub struct Pipeline {
     took_sessions: Cell<bool>,
     /// How many operations the next batch may have, because more were too large.
     halved: Cell<Option<usize>>,
-    /// When somebody else's change was last seen.
-    others: Cell<Option<Instant>>,
-    /// How long the last commit took.
-    took: Rc<Cell<Duration>>,
-    /// How many batches in a row others were ahead of.
-    refused: Cell<u32>,
-    knock: RefCell<Option<Knock>>,
+    company: Company,
     /// Version of the last change of a quota.
     quotas_changed: Cell<Version>,
     is_lost: Cell<bool>,
@@ -149,10 +145,7 @@ impl Pipeline {
             looks_apart: Cell::new(0),
             took_sessions: Cell::new(false),
             halved: Cell::new(None),
-            others: Cell::new(None),
-            took: Rc::default(),
-            refused: Cell::new(0),
-            knock: RefCell::default(),
+            company: Company::default(),
             quotas_changed: Cell::new(0),
             is_lost: Cell::new(false),
             is_behind_own: Cell::new(false),

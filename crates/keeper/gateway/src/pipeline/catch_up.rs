@@ -13,7 +13,7 @@ use plinth_client::{Position, StreamContent, StreamEntry, StreamLimit, Transacti
 use plinth_core::version::Versionstamp;
 use plinth_core::{Error, Result, Version};
 use plinth_runtime::{
-    Duration, Pace, Task, buggify, never, now, planted, probe, random, sleep, spawn, trace_warn,
+    Duration, Pace, Task, buggify, never, planted, probe, random, sleep, spawn, trace_warn,
 };
 
 /// A transaction of another gateway whose entries may not all have been read.
@@ -294,7 +294,7 @@ impl Pipeline {
             }
             self.go_on_at(position.next());
         } else {
-            self.others.set(Some(now()));
+            self.company.saw_a_change();
             held.of = Some(stamp);
             held.changes.extend(changes);
             held.next = position.next();

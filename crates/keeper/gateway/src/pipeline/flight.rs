@@ -13,13 +13,13 @@ use crate::tree::plan::{Known, Plan};
 use crate::tree::rows::{Lock, Rows};
 use crate::wire::{Request, Text};
 use crate::writes::{Outcome, Writes};
-use crate::{ALONE_AFTER_MS, BATCHES, BATCHES_AT_ONCE, CONFLICTS, LIST_BYTES_MAX};
+use crate::{BATCHES, BATCHES_AT_ONCE, CONFLICTS, LIST_BYTES_MAX};
 use plinth_client::Transaction;
 use plinth_core::version::Versionstamp;
 use plinth_core::{Error, Result};
 use plinth_runtime::checks::are_expensive_on;
 use plinth_runtime::{
-    Duration, Instant, Task, join_all, now, planted, probe, sleep, spawn, trace_warn, unix_time_ms,
+    Instant, Task, join_all, now, planted, probe, sleep, spawn, trace_warn, unix_time_ms,
 };
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -29,15 +29,6 @@ use std::rc::Rc;
 const LOADS_AT_ONCE: usize = 100;
 /// Most batches that go alone after one that could not begin because it relied on what another writes.
 const APART_MAX: u32 = 63;
-
-/// After so many commits that take long a gateway may count on being alone.
-const LATE_COMMITS: u32 = 5;
-
-/// A commit by which others hear that this gateway is there.
-pub(super) struct Knock {
-    began: Instant,
-    _commit: Task<()>,
-}
 
 /// When an operation may begin.
 pub(super) enum Turn {
@@ -68,6 +59,7 @@ pub(super) struct Flight {
     pub executed: Vec<Executed>,
     pub changes: Vec<(u16, Change)>,
     pub number: u64,
+    began: Instant,
     mode: Mode,
     /// Whose operations it has. `None` if nothing may begin beside it.
     sessions: Option<BTreeSet<i64>>,
@@ -335,44 +327,6 @@ impl Pipeline {
         Ok(())
     }
 
-    /// How long others' changes are expected after one was seen. Who counts on being alone is in the way of all that
-    /// others commit, so they get time for some commits.
-    fn alone_after(&self) -> Duration {
-        Duration::from_millis(ALONE_AFTER_MS.get()).max(LATE_COMMITS * self.took.get())
-    }
-
-    fn mode(&self) -> Mode {
-        let after = self.alone_after();
-        match self.others.get() {
-            Some(seen) if seen.elapsed() < after => Mode::Shared,
-            _ => Mode::Alone,
-        }
-    }
-
-    /// Others were ahead of a batch. If that happens again and again, one of them may count on being alone, and never
-    /// see that this gateway is there: a commit that relies on nothing tells it.
-    fn was_refused(&self) {
-        let refused = self.refused.get() + 1;
-        self.refused.set(refused);
-        let mut knock = self.knock.borrow_mut();
-        let is_new = knock
-            .as_ref()
-            .is_none_or(|knock| knock.began.elapsed() > self.alone_after());
-        if refused < 2 || !is_new {
-            return;
-        }
-        probe!("keeper_knocks");
-        let transaction = self.database.create_transaction();
-        let lock = self.replica.rows.lock(Lock::Everything, self.gateway);
-        transaction.add_write_conflict_key(lock);
-        *knock = Some(Knock {
-            began: now(),
-            _commit: spawn("keeper_knock", async move {
-                let _ = transaction.commit().await; // who is refused again knocks again
-            }),
-        });
-    }
-
     /// Returns the operations if they must be executed again.
     async fn launch(&self, batch: Vec<Queued>, kept: &KeepAll) -> Option<Vec<Queued>> {
         if batch.iter().all(|queued| queued.is_look()) {
@@ -433,7 +387,7 @@ impl Pipeline {
         let number = self.batch.get() + 1;
         self.batch.set(number);
         self.begun.notify_one();
-        let mode = self.mode();
+        let mode = self.company.mode();
         let transaction = self.database.create_transaction();
         let writes = std::mem::take(&mut plan.writes).seal();
         let relied = Relied {
@@ -442,9 +396,9 @@ impl Pipeline {
         };
         let built = self.build(&transaction, &plan, relied, batch.len(), number, mode);
         let result = Rc::new(Cell::new(None));
-        let (landed, took, wake) = (result.clone(), self.took.clone(), self.wake.clone());
+        let (landed, wake) = (result.clone(), self.wake.clone());
+        let (took, began) = (self.company.took.clone(), now());
         let commit = spawn("keeper_commit", async move {
-            let began = now();
             landed.set(Some(commit(transaction, built).await));
             took.set(began.elapsed());
             wake.notify_one();
@@ -459,6 +413,7 @@ impl Pipeline {
             executed,
             changes: plan.changes,
             number,
+            began,
             mode,
             writes,
             result,
@@ -532,7 +487,7 @@ impl Pipeline {
         let number = flight.number;
         let result = flight.result.get().expect("the store has answered");
         if result.is_ok() {
-            self.refused.set(0);
+            self.company.got_through();
         }
         match result {
             Ok(stamp) if stamp.version() <= self.replica.version() => {
@@ -551,17 +506,7 @@ impl Pipeline {
                 self.flights.borrow_mut().push_front(flight);
                 self.refresh_through(number, stamp).await;
             }
-            Err(Error::not_committed) => {
-                CONFLICTS.add(1);
-                self.others.set(Some(now()));
-                self.was_refused();
-                if flight.operations.iter().any(Queued::looks_at_data) {
-                    probe!("keeper_look_at_what_others_change");
-                    self.looks_apart.set(flight.operations.len());
-                }
-                self.queue.put_back(flight.operations);
-                self.refresh().await;
-            }
+            Err(Error::not_committed) => self.take_back(flight).await,
             Err(Error::transaction_too_large | Error::value_too_large | Error::key_too_large) => {
                 self.split(flight.operations);
             }
@@ -585,6 +530,34 @@ impl Pipeline {
                 self.recover_from(error).await;
             }
         }
+    }
+
+    /// Others were ahead of a batch: it is executed again.
+    async fn take_back(&self, flight: Flight) {
+        CONFLICTS.add(1);
+        let counted_on_being_alone =
+            flight.mode == Mode::Alone && self.company.mode() == Mode::Alone;
+        let changes = self.company.changes();
+        self.company.met();
+        self.was_refused(flight.began);
+        if flight.operations.iter().any(Queued::looks_at_data) {
+            probe!("keeper_look_at_what_others_change");
+            self.looks_apart.set(flight.operations.len());
+        }
+        self.queue.put_back(flight.operations);
+        self.refresh().await;
+        let is_unchanged = self.company.changes() == changes;
+        if counted_on_being_alone && is_unchanged && !self.is_overtaken(flight.number) {
+            self.company.heard_a_knock();
+        }
+    }
+
+    /// True if an own batch has committed that began later.
+    fn is_overtaken(&self, number: u64) -> bool {
+        let is_later = |(later, _): (u64, Versionstamp)| later > number;
+        let flights = self.flights.borrow();
+        let mut results = flights.iter().map(|flight| flight.result.get());
+        self.applied.get().is_some_and(is_later) || results.any(|r| matches!(r, Some(Ok(_))))
     }
 
     pub(super) fn take_flight(&self, number: u64) -> Option<Flight> {

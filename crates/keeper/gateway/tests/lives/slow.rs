@@ -191,3 +191,45 @@ async fn write_beside_one_that_counts_on_being_alone() -> Rc<World> {
 fn a_gateway_that_counts_on_being_alone_hears_of_another_one() {
     holds(10, write_beside_one_that_counts_on_being_alone);
 }
+
+/// One gateway writes all the time, in no time. The commits of the other one take two seconds.
+async fn write_slowly_beside_a_quick_one() -> Rc<World> {
+    let world = World::with(2, ms(1)).await;
+    let client = Client::connect(address(1), 40_000, None).await;
+    let client = client.expect("it serves");
+    let took = ms(random::range(1500..2000));
+    let store = &world.gateways[1].store;
+    store.set_commits_late(took, Duration::ZERO);
+    let _pressing = spawn("press", write_all_the_time(0));
+    sleep(ms(5000)).await;
+    for _ in 0..2 {
+        let began = now();
+        let written = client.submit(create(&world.next_path()));
+        let written = timeout(ms(25_000), written).await;
+        if !matches!(written, Some(Ok(_))) {
+            let after = began.elapsed();
+            world.complain(format!("commits of {took:?}: {written:?} after {after:?}"));
+            return world;
+        }
+        // The quick one may come to count on being alone again.
+        sleep(ms(random::below(10_000))).await;
+    }
+    world
+}
+
+/// Writes one after the other: not so many that the store would forget the versions at which the slow one commits.
+async fn write_all_the_time(gateway: u8) {
+    let client = Client::connect(address(gateway), 30_000, None).await;
+    let client = client.expect("it serves");
+    let _ = client.submit(create("/quick")).await;
+    loop {
+        let written = client.submit(set("/quick")).await;
+        written.expect("nothing is in its way for long");
+        sleep(ms(10)).await;
+    }
+}
+
+#[test]
+fn a_gateway_whose_commits_take_long_gets_its_writes_through_beside_a_quick_one() {
+    holds(2, write_slowly_beside_a_quick_one);
+}
