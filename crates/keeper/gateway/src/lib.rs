@@ -4,6 +4,7 @@ pub mod acl;
 mod addresses;
 mod admin;
 mod alarm;
+mod arrivals;
 pub mod backing;
 pub mod cache;
 pub mod client;

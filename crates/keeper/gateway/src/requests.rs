@@ -1,11 +1,13 @@
 //! A client's requests, one after the other: writes go to the pipeline, reads to the replica.
 //!
-//! Answers leave in the order of the requests, but those to `auth` do not wait. Writes are submitted without waiting
-//! for those before them. A read whose session has writes under way takes its turn among them in the pipeline: it
-//! sees those before it and none behind it (FDBKeeper §5.2, §5.3). Other requests wait until the writes are done.
-//! All writes of a gateway go through one pipeline in order, so no locks of nodes are needed.
+//! Answers leave in the order of the requests, but those to `auth` do not wait. However long one takes, the client is
+//! heard when it sends something ([`crate::arrivals`]). Writes are submitted without waiting for those before them. A
+//! read whose session has writes under way takes its turn among them in the pipeline: it sees those before it and none
+//! behind it (FDBKeeper §5.2, §5.3). Other requests wait until the writes are done. All writes of a gateway go through
+//! one pipeline in order, so no locks of nodes are needed.
 
 use crate::addresses::Place;
+use crate::arrivals::Arrivals;
 use crate::connection::Connection;
 use crate::contact::{Moment, tick};
 use crate::counters::{Asked, Kind};
@@ -22,11 +24,14 @@ use crate::wire::{
 };
 use crate::writes::{Outcome, StepStat};
 use crate::{FRAME_BYTES_MAX, acl, admin, greeting, read_only, reads};
+use bytes::Bytes;
 use plinth_runtime::serve::{self, Inbox, Outbox};
 use plinth_runtime::sync::Notify;
 use plinth_runtime::{Pace, now, probe, sleep};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::pin::pin;
 use std::rc::Rc;
 
 /// Unsent bytes of answers above which no further request is read.
@@ -112,12 +117,13 @@ async fn talk(
         life,
         gateway,
     };
+    let mut arrivals = Arrivals::new(inbox);
     let registered = Registered::new(&talk);
     if talk.life.pipeline.is_lost() {
         // Its life ended while it was accepted: nobody else would disconnect it.
         talk.hang_up();
     }
-    talk.answer_requests(&mut inbox).await;
+    talk.answer_requests(&mut arrivals).await;
     drop(registered);
 }
 
@@ -160,50 +166,36 @@ impl Talk {
         }
     }
 
-    async fn answer_requests(&self, inbox: &mut Inbox) {
+    async fn answer_requests(&self, arrivals: &mut Arrivals) {
         let mut pace = Pace::new();
-        let mut heard = Moment::now();
         while !self.outbox.is_closed() {
-            self.outbox.has_room(UNSENT_BYTES_MAX).await;
-            match take_frame(&mut inbox.buffer, FRAME_BYTES_MAX.get()) {
+            let are_full = arrivals.are_full();
+            match take_frame(&mut arrivals.inbox.buffer, FRAME_BYTES_MAX.get()) {
                 Ok(Some(frame)) => {
-                    inbox.note(frame.len());
-                    if self.heard() {
-                        self.knows_that_it_lives().await;
+                    arrivals.inbox.note(frame.len());
+                    if are_full {
+                        self.touch();
                     }
-                    let Ok((header, request)) = decode_request(frame) else {
+                    let mut answering = pin!(self.answer_frame(frame, arrivals.heard()));
+                    let hear = || self.touch();
+                    if arrivals
+                        .read_beside(answering.as_mut(), hear)
+                        .await
+                        .is_break()
+                    {
                         return;
-                    };
-                    let kind = request.as_ref().map_or(Kind::Other, Kind::of);
-                    let asked = self.counters.arrived(kind);
-                    if !kind.is_write() {
-                        self.may_be_answered(&heard).await;
-                    }
-                    match request {
-                        Ok(request) if self.pending.get() > 0 && reads::can_ride(&request) => {
-                            self.ride(header.xid, request, (asked, heard)).await;
-                        }
-                        request => {
-                            self.handle(header, request, (asked, heard)).await;
-                            if !kind.is_write() || self.is_read_only {
-                                self.counters.answered(asked);
-                            }
-                        }
                     }
                 }
                 Ok(None) => {
-                    let read = match self.is_read_only {
-                        // Nobody ends its session here, so nobody else notices that it is silent.
-                        true => inbox.read_within(self.timeout()).await,
-                        false => inbox.read().await,
-                    };
-                    if read.is_none() {
+                    // Nobody ends a reader's session here, so nobody else notices that it is silent.
+                    let limit = self.is_read_only.then(|| self.timeout());
+                    if arrivals.read_within(limit).await.is_none() {
                         return;
                     }
-                    heard = Moment::now();
+                    self.touch();
                 }
                 Err(FrameError::TooLong { .. }) => {
-                    if self.skip(inbox).await.is_none() {
+                    if self.skip(arrivals).await.is_none() {
                         return;
                     }
                 }
@@ -213,23 +205,52 @@ impl Talk {
         }
     }
 
-    /// True if the session is being ended.
-    fn heard(&self) -> bool {
+    /// Breaks off if that is no request.
+    async fn answer_frame(&self, frame: Bytes, heard: Moment) -> ControlFlow<()> {
+        self.count_received();
+        self.outbox.has_room(UNSENT_BYTES_MAX).await;
+        self.knows_that_it_lives().await;
+        let Ok((header, request)) = decode_request(frame) else {
+            return ControlFlow::Break(());
+        };
+        let kind = request.as_ref().map_or(Kind::Other, Kind::of);
+        let asked = self.counters.arrived(kind);
+        if !kind.is_write() {
+            self.may_be_answered(&heard).await;
+        }
+        match request {
+            Ok(request) if self.pending.get() > 0 && reads::can_ride(&request) => {
+                self.ride(header.xid, request, (asked, heard)).await;
+            }
+            request => {
+                self.handle(header, request, (asked, heard)).await;
+                if !kind.is_write() || self.is_read_only {
+                    self.counters.answered(asked);
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn count_received(&self) {
         self.received.set(self.received.get() + 1);
         let counters = &self.counters;
         counters.received.set(counters.received.get() + 1);
+    }
+
+    /// Something was heard of the client.
+    fn touch(&self) {
         // Nobody has asked a reader for the session's password.
-        if self.is_read_only {
-            return false;
+        if !self.is_read_only {
+            let mut sessions = self.life.clients.sessions.borrow_mut();
+            sessions.touch(self.session, now());
         }
-        let mut sessions = self.life.clients.sessions.borrow_mut();
-        sessions.touch(self.session, now())
     }
 
     /// The end of the session may be under way: nobody is told that it lives before that is called off.
     async fn knows_that_it_lives(&self) {
         let is_closing = || self.life.clients.sessions.borrow().is_closing(self.session);
-        while is_closing() && !self.outbox.is_closed() {
+        while !self.is_read_only && is_closing() && !self.outbox.is_closed() {
             probe!("keeper_heard_while_it_ends");
             sleep(tick()).await;
         }
@@ -243,22 +264,36 @@ impl Talk {
     }
 
     /// Passes over a request that is too long, and refuses it.
-    async fn skip(&self, inbox: &mut Inbox) -> Option<()> {
+    async fn skip(&self, arrivals: &mut Arrivals) -> Option<()> {
         let mut skip = loop {
-            match Skip::begin(&mut inbox.buffer).ok()? {
+            match Skip::begin(&mut arrivals.inbox.buffer).ok()? {
                 Some(skip) => break skip,
-                None => inbox.read().await?,
+                None => self.hear_more(arrivals).await?,
             };
         };
-        while !skip.is_over(&mut inbox.buffer) {
-            inbox.read().await?;
+        while !skip.is_over(&mut arrivals.inbox.buffer) {
+            self.hear_more(arrivals).await?;
         }
         probe!("keeper_request_too_long");
-        self.heard();
-        self.may_be_answered(&Moment::now()).await;
-        self.writes_done(0).await;
-        self.answer_with(skip.header.xid, Err(Code::CONNECTION_LOSS));
+        let xid = skip.header.xid;
+        let mut refusing = pin!(self.refuse_too_long(xid, arrivals.heard()));
+        let hear = || self.touch();
+        arrivals.read_beside(refusing.as_mut(), hear).await;
         Some(())
+    }
+
+    async fn hear_more(&self, arrivals: &mut Arrivals) -> Option<()> {
+        arrivals.read().await?;
+        self.touch();
+        Some(())
+    }
+
+    async fn refuse_too_long(&self, xid: i32, heard: Moment) {
+        self.count_received();
+        self.knows_that_it_lives().await;
+        self.may_be_answered(&heard).await;
+        self.writes_done(0).await;
+        self.answer_with(xid, Err(Code::CONNECTION_LOSS));
     }
 
     async fn handle(

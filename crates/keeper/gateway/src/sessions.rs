@@ -136,14 +136,12 @@ impl Sessions {
         self.owned.is_empty()
     }
 
-    /// The client was heard of. True if the session is being ended.
+    /// The client was heard of.
     #[inline]
-    pub fn touch(&mut self, session: i64, now: Instant) -> bool {
-        let Some(owned) = self.owned.get_mut(&session) else {
-            return false;
-        };
-        owned.heard = now;
-        owned.closing.is_some()
+    pub fn touch(&mut self, session: i64, now: Instant) {
+        if let Some(owned) = self.owned.get_mut(&session) {
+            owned.heard = now;
+        }
     }
 
     /// The client has come with a new connection. Nobody else knows the password.

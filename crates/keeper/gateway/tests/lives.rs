@@ -3,6 +3,7 @@
 
 mod ends;
 mod held;
+mod pings;
 mod slow;
 
 use bytes::Bytes;

@@ -1,0 +1,196 @@
+//! What a client has sent: bytes that have arrived and were not taken yet, and when they came.
+//!
+//! Requests are answered one after the other, and one may take long. What arrives meanwhile is read, so that the client
+//! is heard when it speaks, and not when its turn has come. No more is read ahead than a number of pings; whatever is
+//! longer waits in the network.
+
+use crate::contact::{Moment, tick};
+use plinth_runtime::serve::Inbox;
+use plinth_runtime::{Duration, Either, race};
+use std::collections::VecDeque;
+use std::pin::Pin;
+
+/// Bytes that are read while a request is answered. A ping has twelve, and the room of a read comes on top.
+const AHEAD_BYTES: usize = 16 << 10;
+/// Moments that are told apart.
+const MOMENTS_MAX: usize = 1000;
+
+/// Bytes that were read at nearly the same time.
+struct Mark {
+    /// So many bytes were read with them in all.
+    end: u64,
+    first: Moment,
+    last: Moment,
+}
+
+/// See the module. Of one connection.
+pub struct Arrivals {
+    pub inbox: Inbox,
+    /// Bytes that were read so far.
+    read: u64,
+    /// The oldest first; never empty.
+    marks: VecDeque<Mark>,
+    has_ended: bool,
+}
+
+impl Arrivals {
+    /// What is in the inbox already has come just now.
+    pub fn new(inbox: Inbox) -> Arrivals {
+        let (read, at) = (inbox.buffer.len() as u64, Moment::now());
+        let mark = Mark {
+            end: read,
+            first: at,
+            last: at,
+        };
+        Arrivals {
+            inbox,
+            read,
+            marks: [mark].into(),
+            has_ended: false,
+        }
+    }
+
+    /// When the last byte was read of those that were taken from the front.
+    pub fn heard(&mut self) -> Moment {
+        let taken = self.read - self.inbox.buffer.len() as u64;
+        while self.marks.len() > 1 && self.marks[0].end < taken {
+            self.marks.pop_front();
+        }
+        self.marks[0].last
+    }
+
+    /// No more is read ahead: something newer may wait in the network.
+    pub fn are_full(&self) -> bool {
+        self.inbox.buffer.len() >= AHEAD_BYTES
+    }
+
+    /// Waits for more, at most so long. `None` if nothing comes, or nothing will come any more.
+    pub async fn read_within(&mut self, limit: Option<Duration>) -> Option<()> {
+        if self.has_ended {
+            return None;
+        }
+        let read = match limit {
+            Some(limit) => self.inbox.read_within(limit).await,
+            None => self.inbox.read().await,
+        };
+        match read {
+            Some(bytes) => self.note(bytes),
+            None => self.has_ended = true,
+        }
+        read.map(drop)
+    }
+
+    pub async fn read(&mut self) -> Option<()> {
+        self.read_within(None).await
+    }
+
+    fn note(&mut self, bytes: usize) {
+        let at = Moment::now();
+        self.read += bytes as u64;
+        let is_full = self.marks.len() >= MOMENTS_MAX;
+        // The later moment is the safe one for all.
+        match self.marks.back_mut() {
+            Some(mark) if is_full || at.since(&mark.first) <= tick() => {
+                mark.end = self.read;
+                mark.last = at;
+            }
+            _ => self.marks.push_back(Mark {
+                end: self.read,
+                first: at,
+                last: at,
+            }),
+        }
+    }
+
+    /// Ends when `work` does. Reads ahead meanwhile, and calls `heard` each time.
+    pub async fn read_beside<T>(
+        &mut self,
+        mut work: Pin<&mut impl Future<Output = T>>,
+        heard: impl Fn(),
+    ) -> T {
+        while !self.has_ended && !self.are_full() {
+            match race(work.as_mut(), self.read()).await {
+                Either::Left(done) => return done,
+                Either::Right(Some(())) => heard(),
+                Either::Right(None) => {}
+            }
+        }
+        work.await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use plinth_runtime::net::{self, Writer};
+    use plinth_runtime::real::block_on;
+    use plinth_runtime::sleep;
+    use std::cell::Cell;
+    use std::net::SocketAddr;
+    use std::pin::pin;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    async fn connected() -> (Arrivals, Writer) {
+        let anywhere: SocketAddr = ([127, 0, 0, 1], 0).into();
+        let mut listener = net::listen(anywhere).await.expect("a free port");
+        let address = listener.local_addr().expect("it listens");
+        let (_, writer) = net::connect(address).await.expect("it listens");
+        let (reader, ..) = listener.accept().await.expect("it has come");
+        (Arrivals::new(Inbox::new(reader)), writer)
+    }
+
+    async fn send(writer: &mut Writer, bytes: usize) {
+        let sent = writer.write_all(Bytes::from(vec![7; bytes])).await;
+        sent.expect("sent");
+    }
+
+    #[test]
+    fn each_request_was_heard_when_its_last_byte_came() {
+        block_on(async {
+            let (mut arrivals, mut writer) = connected().await;
+            let mut came = Vec::new();
+            for _ in 0..3 {
+                send(&mut writer, 10).await;
+                arrivals.read().await.expect("it comes");
+                came.push(Moment::now());
+                sleep(3 * tick()).await;
+            }
+            for (taken, nth) in [(10, 0), (5, 1), (5, 1), (1, 2), (9, 2)] {
+                let _ = arrivals.inbox.buffer.split_to(taken);
+                let heard = arrivals.heard();
+                assert!(came[nth].since(&heard) < tick(), "not earlier");
+                assert!(heard.at <= came[nth].at, "not later");
+            }
+            drop(writer);
+            assert!(arrivals.read().await.is_none() && arrivals.read().await.is_none());
+        });
+    }
+
+    #[test]
+    fn what_comes_beside_work_is_heard_and_no_more_is_kept_than_may_be() {
+        block_on(async {
+            let (mut arrivals, mut writer) = connected().await;
+            let heard = Cell::new(0);
+            let hear = || heard.set(heard.get() + 1);
+            {
+                let mut work = pin!(async {
+                    sleep(ms(20)).await;
+                    send(&mut writer, 10).await;
+                    sleep(ms(200)).await;
+                    7
+                });
+                assert_eq!(arrivals.read_beside(work.as_mut(), hear).await, 7);
+                assert_eq!((heard.get(), arrivals.inbox.buffer.len()), (1, 10));
+            }
+            let mut work = pin!(race(send(&mut writer, 8 << 20), sleep(ms(200))));
+            arrivals.read_beside(work.as_mut(), hear).await;
+            let kept = arrivals.inbox.buffer.len();
+            assert!((AHEAD_BYTES..1 << 20).contains(&kept), "{kept} bytes");
+            assert!(arrivals.are_full() && arrivals.heard().at <= Moment::now().at);
+        });
+    }
+}
