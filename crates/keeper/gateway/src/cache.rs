@@ -104,9 +104,16 @@ impl Cache {
         self.slots.len()
     }
 
-    /// Memory of a node, and of its list of children if that is known.
+    /// Memory of a node, without its list of children.
     pub fn bytes_of(&self, path: &str) -> usize {
-        self.slots.get(path).map_or(0, |slot| slot.bytes(path))
+        let slot = self.slots.get(path);
+        slot.map_or(0, |slot| slot.bytes(path) - slot.children_bytes)
+    }
+
+    /// Memory of a node's list of children, if that is known.
+    pub fn bytes_of_list(&self, path: &str) -> Option<usize> {
+        let slot = self.slots.get(path)?;
+        slot.children.as_ref().map(|_| slot.children_bytes)
     }
 
     pub fn is_empty(&self) -> bool {

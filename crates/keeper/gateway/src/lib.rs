@@ -88,8 +88,8 @@ knob! {
     pub QUOTA_PIECE_ROWS: usize = "keeper_quota_piece_rows", 5000, sim 1, 5000, legal 1, 100_000;
     /// Changes that are remembered, so that a read of an older version can tell whether it is still right.
     pub REMEMBERED_CHANGES: usize = "keeper_remembered_changes", 20_000, sim 1, 20, legal 1, 1_000_000;
-    /// How often what several reads in a request need is loaded, before all writes wait for it.
-    pub MULTI_READ_TRIES: usize = "keeper_multi_read_tries", 3, sim 0, 3, legal 0, 100;
+    /// How often what a read needs is loaded while others change it, before all writes wait for it.
+    pub READ_TRIES: usize = "keeper_read_tries", 3, sim 0, 3, legal 0, 100;
     /// An entry of the stream of changes that has reached this size takes no more of them.
     pub ENTRY_BYTES: usize = "keeper_entry_bytes", 60_000, sim 100, 500, legal 100, 60_000;
     /// Entries of the stream of changes that are read at a time.

@@ -1,14 +1,17 @@
 //! Requests that change nothing: answered from the replica. Whether a watch is set is decided on the same state as the
 //! answer.
+//!
+//! What is not in memory is loaded. Others may change it as fast as that: then the read takes its turn in the pipeline,
+//! which does not move on meanwhile.
 
 mod multi;
 
-use crate::LIST_BYTES_MAX;
 use crate::acl;
 use crate::paths;
 use crate::replica::Replica;
 use crate::store::may_pass;
 use crate::talk::Talk;
+use crate::tree::execute::Operation;
 use crate::tree::node::{Data, Node};
 use crate::tree::plan::Known;
 use crate::tree::quota::{Counted, Used};
@@ -16,12 +19,15 @@ use crate::wire::{
     Answer, AnswerHeader, ClientInfo, Code, Request, Text, WatchEvent, encode_children,
     encode_data, encode_event, event, permission,
 };
+use crate::writes::{Outcome, StepStat};
+use crate::{LIST_BYTES_MAX, READ_TRIES};
 use bytes::Bytes;
 use plinth_core::{Error, Result as StoreResult};
-use plinth_runtime::{Duration, Pace, planted, sleep, trace, trace_warn};
+use plinth_runtime::sync::oneshot;
+use plinth_runtime::{Duration, Pace, planted, probe, sleep, trace, trace_warn};
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 /// Pause after an error of the store that will go away.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
@@ -37,23 +43,41 @@ pub fn can_ride(request: &Request) -> bool {
 
 /// Answers a read from what the replica knows at this moment; false if it does not know enough.
 pub fn answer_now(connection: &Talk, xid: i32, request: Request) -> bool {
-    let answering = pin!(answer(connection, xid, request));
+    let answering = pin!(answer_unless_overtaken(connection, xid, request));
     // Reads end at once unless they have to wait for the store, and answer at their end.
     let ended = answering.poll(&mut Context::from_waker(Waker::noop()));
-    ended.is_ready()
+    matches!(ended, Poll::Ready(None))
 }
 
 /// Answers a request whose turn it is.
 pub async fn answer(connection: &Talk, xid: i32, request: Request) {
-    match request {
-        Request::Exists { path, watch } => exists(connection, xid, &path, watch).await,
-        Request::GetData { path, watch } => get_data(connection, xid, &path, watch).await,
+    let overtaken = answer_unless_overtaken(connection, xid, request).await;
+    if let Some(request) = overtaken {
+        answer_in_the_pipeline(connection, xid, request).await;
+    }
+}
+
+/// Gives the request back if others have changed what it reads each time that it was loaded.
+async fn answer_unless_overtaken(connection: &Talk, xid: i32, request: Request) -> Option<Request> {
+    let is_answered = match &request {
+        Request::GetData { path, watch } => get_data(connection, xid, path, *watch).await,
         Request::GetChildren { path, watch } => {
-            children(connection, xid, &path, watch, false).await
+            children(connection, xid, path, *watch, false).await
         }
         Request::GetChildren2 { path, watch } => {
-            children(connection, xid, &path, watch, true).await
+            children(connection, xid, path, *watch, true).await
         }
+        _ => {
+            answer_other(connection, xid, request).await;
+            return None;
+        }
+    };
+    (!is_answered).then_some(request)
+}
+
+async fn answer_other(connection: &Talk, xid: i32, request: Request) {
+    match request {
+        Request::Exists { path, watch } => exists(connection, xid, &path, watch).await,
         Request::GetAcl { path } => {
             let result = get_acl(connection, &path).await;
             connection.answer_with(xid, result.as_ref().map_err(|code| *code));
@@ -70,6 +94,52 @@ pub async fn answer(connection: &Talk, xid: i32, request: Request) {
             connection.answer_with(xid, result.as_ref().map_err(|code| *code));
         }
     }
+}
+
+async fn answer_in_the_pipeline(connection: &Talk, xid: i32, request: Request) {
+    probe!("keeper_read_in_the_pipeline");
+    let asked = request.clone();
+    let answer = move |talk: &Talk| answer_now(talk, xid, asked);
+    let answered = in_the_pipeline(connection, request, usize::MAX, answer).await;
+    if answered != Ok(true) {
+        // It is too long for any answer, or the gateway ends.
+        connection.answer_with(xid, Err(Code::CONNECTION_LOSS));
+    }
+}
+
+/// Has the pipeline load what the request looks at, as far as `most` bytes of memory go, and calls `then` when it has:
+/// nothing changes meanwhile. Fails if the gateway ends.
+async fn in_the_pipeline<T: 'static>(
+    connection: &Talk,
+    request: Request,
+    most: usize,
+    then: impl FnOnce(&Talk) -> T + 'static,
+) -> Result<T, Code> {
+    let pipeline = &connection.life.pipeline;
+    pipeline.has_room().await;
+    let look = Operation::Look {
+        session: connection.session,
+        request,
+        most,
+    };
+    // The life has the pipeline, and must not be held by what waits there.
+    let life = Rc::downgrade(&connection.life);
+    let (of, gateway) = (connection.connection.clone(), connection.gateway.clone());
+    let (sender, receiver) = oneshot();
+    let complete = move |_: &Replica, _: Outcome, _: Vec<StepStat>| {
+        let Some(life) = life.upgrade() else { return };
+        if sender.is_closed() {
+            return; // its connection has ended
+        }
+        let talk = Talk {
+            connection: of,
+            life,
+            gateway,
+        };
+        let _ = sender.send(then(&talk)); // it waits
+    };
+    pipeline.submit(look, Box::new(complete));
+    receiver.await.map_err(|_| Code::CONNECTION_LOSS)
 }
 
 async fn rest(connection: &Talk, request: Request) -> Result<Answer, Code> {
@@ -171,6 +241,22 @@ async fn load(connection: &Talk, path: &str) -> Result<(), Code> {
     Ok(())
 }
 
+/// How often something is loaded.
+struct Tries(usize);
+
+impl Tries {
+    fn new() -> Tries {
+        Tries(READ_TRIES.get())
+    }
+
+    /// False if it was enough.
+    fn again(&mut self) -> bool {
+        let left = self.0.checked_sub(1);
+        self.0 = left.unwrap_or(0);
+        left.is_some()
+    }
+}
+
 /// The node now. Nothing is awaited after its return, so what the caller does with it is of the same state. Fails if
 /// its rows are damaged.
 async fn node(connection: &Talk, path: &str) -> Result<Option<Rc<Node>>, Code> {
@@ -178,12 +264,22 @@ async fn node(connection: &Talk, path: &str) -> Result<Option<Rc<Node>>, Code> {
     if !paths::is_valid(path) {
         return Ok(None);
     }
+    let mut tries = Tries::new();
     loop {
         match connection.life.replica.node_if_known(path) {
             Known::Here(node) => return Ok(Some(node)),
             Known::Absent => return Ok(None),
             Known::Damaged => return Err(Code::DATA_INCONSISTENCY),
-            Known::Unknown => load(connection, path).await?,
+            Known::Unknown if tries.again() => load(connection, path).await?,
+            Known::Unknown => {
+                // Once it is known, it remains so whatever others change.
+                probe!("keeper_node_loaded_in_the_pipeline");
+                let look = Request::Exists {
+                    path: path.into(),
+                    watch: false,
+                };
+                in_the_pipeline(connection, look, usize::MAX, |_| ()).await?;
+            }
         }
     }
 }
@@ -195,18 +291,23 @@ async fn readable(connection: &Talk, path: &str) -> Result<Rc<Node>, Code> {
     Ok(node)
 }
 
-/// As [`readable`], with the data.
-async fn readable_with_data(connection: &Talk, path: &str) -> Result<Rc<Node>, Code> {
+/// As [`readable`], with the data. `None` if others have changed that each time that it was loaded.
+async fn readable_with_data(
+    connection: &Talk,
+    path: &str,
+    mut tries: Tries,
+) -> Result<Option<Rc<Node>>, Code> {
     let path = paths::named(path);
     loop {
         let node = readable(connection, path).await?;
         if let Some(counted) = paths::counted(path) {
-            return with_counts(connection, &node, counted).await;
+            return with_counts(connection, &node, counted).await.map(Some);
         }
         match node.data {
-            Data::None | Data::Here(_) => return Ok(node),
+            Data::None | Data::Here(_) => return Ok(Some(node)),
             Data::Damaged(_) => return Err(Code::DATA_INCONSISTENCY),
-            Data::Unread(_) => {}
+            Data::Unread(_) if tries.again() => {}
+            Data::Unread(_) => return Ok(None),
         }
         let read = async |replica: &Replica| replica.data(path, &node).await;
         if patiently(connection, path, read).await?.is_none() {
@@ -276,59 +377,64 @@ fn data_of(node: &Node) -> Option<&Bytes> {
     }
 }
 
-async fn get_data(connection: &Talk, xid: i32, path: &str, watch: bool) {
-    match readable_with_data(connection, path).await {
-        Err(code) => connection.answer_with(xid, Err(code)),
-        Ok(node) => {
-            if watch {
-                let mut watches = connection.life.clients.watches.borrow_mut();
-                watches.watch_data(path, connection.client);
-            }
-            let header = header(connection, xid);
-            connection.answer(header, |out| {
-                encode_data(
-                    out,
-                    header,
-                    data_of(&node).map(|data| &data[..]),
-                    &node.stat(),
-                )
-            });
+async fn get_data(connection: &Talk, xid: i32, path: &str, watch: bool) -> bool {
+    let node = match readable_with_data(connection, path, Tries::new()).await {
+        Ok(Some(node)) => node,
+        Ok(None) => return false,
+        Err(code) => {
+            connection.answer_with(xid, Err(code));
+            return true;
         }
+    };
+    if watch {
+        let mut watches = connection.life.clients.watches.borrow_mut();
+        watches.watch_data(path, connection.client);
     }
+    let header = header(connection, xid);
+    connection.answer(header, |out| {
+        let data = data_of(&node).map(|data| &data[..]);
+        encode_data(out, header, data, &node.stat());
+    });
+    true
 }
 
-/// Makes the list of children known. Fails if it takes more than `most` bytes of memory.
-async fn readable_list(connection: &Talk, path: &str, most: usize) -> Result<Rc<Node>, Code> {
+/// Makes the list of children known. Fails if it takes more than `most` bytes of memory. `None` if others have changed
+/// it each time that it was loaded.
+async fn readable_list(
+    connection: &Talk,
+    path: &str,
+    most: usize,
+    mut tries: Tries,
+) -> Result<Option<Rc<Node>>, Code> {
     let path = paths::named(path);
+    let replica = &connection.life.replica;
+    let is_known = || replica.with_children(path, |_| ()).is_some();
     loop {
         let node = readable(connection, path).await?;
-        if connection
-            .life
-            .replica
-            .with_children(path, |_| ())
-            .is_some()
-        {
-            return Ok(node);
+        if is_known() {
+            return Ok(Some(node));
+        }
+        if !tries.again() {
+            return Ok(None);
         }
         let read = async |replica: &Replica| replica.load_children(path, most).await;
         if !patiently(connection, path, read).await? {
             return Err(Code::CONNECTION_LOSS);
         }
-        if connection
-            .life
-            .replica
-            .with_children(path, |_| ())
-            .is_none()
-        {
+        if !is_known() {
             let _ = connection.life.pipeline.refreshed().await;
         }
     }
 }
 
-async fn children(connection: &Talk, xid: i32, path: &str, watch: bool, with_stat: bool) {
-    let node = match readable_list(connection, path, LIST_BYTES_MAX.get()).await {
-        Ok(node) => node,
-        Err(code) => return connection.answer_with(xid, Err(code)),
+async fn children(connection: &Talk, xid: i32, path: &str, watch: bool, with_stat: bool) -> bool {
+    let node = match readable_list(connection, path, LIST_BYTES_MAX.get(), Tries::new()).await {
+        Ok(Some(node)) => node,
+        Ok(None) => return false,
+        Err(code) => {
+            connection.answer_with(xid, Err(code));
+            return true;
+        }
     };
     if watch {
         let mut watches = connection.life.clients.watches.borrow_mut();
@@ -343,6 +449,7 @@ async fn children(connection: &Talk, xid: i32, path: &str, watch: bool, with_sta
             encode_children(out, header, names, stat.as_ref())
         });
     });
+    true
 }
 
 async fn get_acl(connection: &Talk, path: &str) -> Result<Answer, Code> {

@@ -130,18 +130,17 @@ impl Replica {
         };
         let path = paths::named(path);
         let cache = self.cache.borrow();
-        let unread = match (cache.get(path), read) {
+        let more = match (cache.get(path), read) {
             (Known::Here(node), Request::GetData { .. }) if node.data.is_unread() => {
                 node.data.len()
             }
-            (Known::Here(node), Request::GetChildren { .. } | Request::GetChildren2 { .. })
-                if cache.children(path).is_none() =>
-            {
-                usize::try_from(node.counts.present).unwrap_or(0) * CHILD_BYTES
+            (Known::Here(node), Request::GetChildren { .. } | Request::GetChildren2 { .. }) => {
+                let unread = usize::try_from(node.counts.present).unwrap_or(0) * CHILD_BYTES;
+                cache.bytes_of_list(path).unwrap_or(unread)
             }
             _ => 0,
         };
-        cache.bytes_of(path) + unread
+        cache.bytes_of(path) + more
     }
 
     pub fn cached(&self) -> (usize, usize) {

@@ -5,8 +5,11 @@
 //! Nobody who has reserved something waits for more: who needs more lets go and begins again.
 
 use crate::ANSWER_BYTES_MAX;
+use crate::paths;
+use crate::wire::Request;
 use plinth_runtime::probe;
 use plinth_runtime::sync::{Permits, Watch};
+use std::collections::BTreeSet;
 
 pub struct Room {
     cache_bytes_max: usize,
@@ -50,4 +53,31 @@ impl Room {
             *reserved -= bytes;
         });
     }
+}
+
+/// Of several reads those that look at something new. What is asked for again takes no more memory.
+pub fn once<'a>(reads: impl IntoIterator<Item = &'a Request>) -> Vec<&'a Request> {
+    let mut seen = BTreeSet::new();
+    let mut is_new = |read: &'a Request| looks_at(read).is_none_or(|of| seen.insert(of));
+    reads.into_iter().filter(|read| is_new(read)).collect()
+}
+
+/// What is in memory for it.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Node,
+    Data,
+    Children,
+}
+
+fn looks_at(read: &Request) -> Option<(&str, Part)> {
+    let (path, part) = match read {
+        Request::Exists { path, .. } => (path, Part::Node),
+        Request::GetData { path, .. } => (path, Part::Data),
+        Request::GetChildren { path, .. } | Request::GetChildren2 { path, .. } => {
+            (path, Part::Children)
+        }
+        _ => return None,
+    };
+    Some((paths::named(path), part))
 }

@@ -1,12 +1,12 @@
 //! Lists of children: what they cost a gateway's memory and the database, and how long they may be.
 
-use super::gateways::{Gateway, ask, create_with, done, list, names, set_to, several};
+use super::gateways::{Gateway, ask, create_with, delete, done, get, list, names, set_to, several};
 use plinth_client::testing::MemoryCluster;
 use plinth_keeper::client::Client;
 use plinth_keeper::wire::{Answer, Code, MultiResult, Request, create_flags};
 use plinth_runtime::knobs::{Knobs, set_knobs};
 use plinth_runtime::real::block_on;
-use plinth_runtime::{Duration, Either, join_all, now, race};
+use plinth_runtime::{Duration, Either, join_all, now, race, sleep};
 use std::convert::Infallible;
 
 /// Longest data that lies in a node's row.
@@ -205,5 +205,114 @@ fn a_list_that_no_version_lives_long_enough_for_is_refused_and_holds_up_no_write
         assert_eq!(alone, Err(Code::CONNECTION_LOSS));
         assert!(both[0].is_ok(), "{both:?}");
         assert_eq!(both[1], Err(Code::CONNECTION_LOSS));
+    });
+}
+
+/// Has a client of another gateway change `/0` and its children all the time, while a client of a gateway that knows
+/// nothing of them asks. What it says.
+async fn ask_while_it_changes(change: impl AsyncFn(&Client, usize), asked: Request) -> Answer {
+    let cluster = planted(1, 600).await;
+    let gateways = [
+        Gateway::start(&cluster).await,
+        Gateway::start(&cluster).await,
+    ];
+    let clients = [gateways[0].client().await, gateways[1].client().await];
+    cluster.set_delay(Duration::from_millis(1));
+    let changing = async {
+        for number in 0.. {
+            change(&clients[0], number).await;
+        }
+    };
+    let asking = async {
+        sleep(Duration::from_millis(50)).await;
+        done(&clients[1], asked).await
+    };
+    match race(asking, changing).await {
+        Either::Left(answer) => answer,
+        Either::Right(()) => unreachable!("it goes on for ever"),
+    }
+}
+
+async fn change_the_list(client: &Client, number: usize) {
+    let path = format!("/0/new{number}");
+    done(client, create_with(&path, "", create_flags::PERSISTENT)).await;
+    done(client, delete(&path)).await;
+}
+
+async fn change_the_data(client: &Client, number: usize) {
+    done(client, set_to("/0", vec![number as u8; IN_ROW])).await;
+}
+
+#[test]
+fn a_list_that_changes_faster_than_it_is_read_is_answered() {
+    set_knobs(set_knob("keeper_list_page_bytes", 10 * IN_ROW));
+    block_on(async {
+        let found = ask_while_it_changes(change_the_list, list("/0")).await;
+        let Answer::Children(names) = found else {
+            panic!("{found:?}");
+        };
+        assert!((600..=601).contains(&names.len()), "{}", names.len());
+    });
+}
+
+#[test]
+fn lists_of_one_request_that_change_faster_than_they_are_read_are_answered() {
+    set_knobs(set_knob("keeper_list_page_bytes", 10 * IN_ROW));
+    block_on(async {
+        let asked = several(vec![list("/0"), get("/0")]);
+        let found = ask_while_it_changes(change_the_list, asked).await;
+        let Answer::MultiRead(found) = found else {
+            panic!("{found:?}");
+        };
+        assert!(matches!(&found[0], MultiResult::Children(names) if names.len() >= 600));
+        assert!(matches!(&found[1], MultiResult::Data(..)));
+    });
+}
+
+#[test]
+fn data_that_changes_while_it_is_read_is_answered() {
+    // As if it changed faster each time.
+    set_knobs(set_knob("keeper_read_tries", 0));
+    block_on(async {
+        for asked in [get("/0"), several(vec![get("/0")])] {
+            let is_one = matches!(asked, Request::GetData { .. });
+            let found = ask_while_it_changes(change_the_data, asked).await;
+            match found {
+                Answer::Data(Some(data), _) => assert!(is_one && data.len() == IN_ROW),
+                Answer::MultiRead(found) => {
+                    assert!(matches!(&found[..], [MultiResult::Data(Some(_), _)]));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn what_several_reads_take_is_counted_once_and_lists_only_where_they_are_asked_for() {
+    const LIMIT: usize = 200_000;
+    let mut knobs = set_knob("keeper_cache_bytes_max", LIMIT);
+    let limit = LIMIT.to_string();
+    knobs
+        .set("keeper_answer_bytes_max", &limit)
+        .expect("a knob");
+    set_knobs(knobs);
+    block_on(async {
+        // The names of `/0` take half of the memory.
+        let cluster = planted(2, 1800).await;
+        cluster.set_delay_turns(3);
+        let gateway = Gateway::start(&cluster).await;
+        let client = gateway.client().await;
+        let data = [get("/0"), get("/0"), get("/0"), get("/1")];
+        let lists = [list("/1"), list("/1"), list("/1"), get("/0/7")];
+        for (known, asked) in [(list("/0"), data), (get("/0"), lists)] {
+            done(&client, known).await;
+            let found = done(&client, several(asked.to_vec())).await;
+            let Answer::MultiRead(found) = found else {
+                panic!("{found:?}");
+            };
+            let is_there = |result: &MultiResult| !matches!(result, MultiResult::Error(_));
+            assert!(found.iter().all(is_there), "{found:?}");
+        }
     });
 }

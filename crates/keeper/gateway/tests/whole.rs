@@ -130,7 +130,7 @@ fn several_reads_in_one_request_are_of_one_state() {
         assert_eq!(torn_reads().await, 0);
         // As if others changed them faster than they are loaded.
         let mut knobs = Knobs::default();
-        knobs.set("keeper_multi_read_tries", "0").expect("a knob");
+        knobs.set("keeper_read_tries", "0").expect("a knob");
         set_knobs(knobs);
         assert_eq!(torn_reads().await, 0);
         fault::plant(Some("keeper_multi_read_torn"));
@@ -209,7 +209,7 @@ fn an_answer_from_the_pipeline_never_comes_behind_an_event_of_what_it_does_not_s
     const READS: usize = 200;
     // As if others changed what is read faster than it is loaded.
     let mut knobs = Knobs::default();
-    knobs.set("keeper_multi_read_tries", "0").expect("a knob");
+    knobs.set("keeper_read_tries", "0").expect("a knob");
     set_knobs(knobs);
     block_on(async {
         let cluster = MemoryCluster::new();

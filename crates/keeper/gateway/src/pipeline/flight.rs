@@ -6,6 +6,7 @@ use crate::paths;
 use crate::queue::Queued;
 use crate::quotas;
 use crate::replica::KeepAll;
+use crate::room::once;
 use crate::tree::change::{Change, Origin};
 use crate::tree::execute::{Executed, Operation, Owner, Shape, execute};
 use crate::tree::locks::LockSet;
@@ -231,7 +232,7 @@ impl Pipeline {
     /// False as from [`load_more`](Self::load_more).
     async fn load_look(&self, request: &Request, most: usize) -> Result<bool> {
         let mut left = most;
-        for part in request.parts() {
+        for part in once(request.parts()) {
             if self.replica.cost(part) > left {
                 break;
             }

@@ -5,15 +5,13 @@
 //! pipeline, which does not move on meanwhile. The answer leaves at the moment whose state it shows: later it would be
 //! behind events of what it does not show.
 
-use super::{header, node, readable_list, readable_with_data};
+use super::{Tries, header, in_the_pipeline, node, readable_list, readable_with_data};
 use crate::paths;
 use crate::replica::Replica;
+use crate::room::once;
 use crate::talk::Talk;
-use crate::tree::execute::Operation;
 use crate::wire::{Answer, Code, MultiResult, Request, Text, encode_answer};
-use crate::writes::{Outcome, StepStat};
-use crate::{ANSWER_BYTES_MAX, LIST_BYTES_MAX, MULTI_READ_TRIES};
-use plinth_runtime::sync::oneshot;
+use crate::{ANSWER_BYTES_MAX, LIST_BYTES_MAX, READ_TRIES};
 use plinth_runtime::{join_all, planted, probe};
 use std::pin::pin;
 use std::rc::Rc;
@@ -32,7 +30,7 @@ pub async fn answer(connection: &Talk, xid: i32, operations: Vec<Request>, break
     // What is counted for the answer is of no one state anyway, and waits each time.
     let mut counted = Vec::new();
     for operation in operations.iter().filter(|operation| is_counted(operation)) {
-        counted.push(read_one(connection, operation).await);
+        counted.push(read_until_there(connection, operation).await);
     }
     let several = Rc::new(Several {
         xid,
@@ -67,7 +65,7 @@ impl Several {
     async fn answer_one_by_one(&self, connection: &Talk) {
         let mut results = Vec::new();
         for operation in &self.operations {
-            results.push(read_one(connection, operation).await);
+            results.push(read_until_there(connection, operation).await);
         }
         self.send(connection, results);
     }
@@ -100,8 +98,8 @@ impl Several {
                 false => {
                     let reading = pin!(read_one(connection, operation));
                     match reading.poll(&mut Context::from_waker(Waker::noop())) {
-                        Poll::Ready(result) => result,
-                        Poll::Pending => return None,
+                        Poll::Ready(Some(result)) => result,
+                        Poll::Ready(None) | Poll::Pending => return None,
                     }
                 }
             };
@@ -143,7 +141,7 @@ impl Several {
         connection: &Talk,
         reserved: &Reserved,
     ) -> Result<bool, Code> {
-        for _ in 0..MULTI_READ_TRIES.get() {
+        for _ in 0..READ_TRIES.get() {
             if !self.load(connection, reserved.bytes).await? {
                 return Ok(false);
             }
@@ -158,13 +156,13 @@ impl Several {
     /// Loads what the replica does not know. False if that takes more than `most` bytes.
     async fn load(&self, connection: &Talk, most: usize) -> Result<bool, Code> {
         let mut left = most;
-        for some in self.operations.chunks(LOADS_AT_ONCE) {
-            let some = some.iter().filter(|operation| !is_counted(operation));
-            let some: Vec<&Request> = some.collect();
+        let loaded = self.operations.iter();
+        let loaded = once(loaded.filter(|operation| !is_counted(operation)));
+        for some in loaded.chunks(LOADS_AT_ONCE) {
             // How much more there is to load is known from the nodes.
             join_all(some.iter().map(|read| node(connection, path_of(read)))).await;
             let (lists, others): (Vec<&Request>, Vec<&Request>) =
-                some.into_iter().partition(|read| is_list(read));
+                some.iter().partition(|read| is_list(read));
             for list in lists {
                 // One after the other: nobody knows how long the names are.
                 let Some(rest) = load_list(connection, list, left).await? else {
@@ -195,35 +193,13 @@ impl Several {
         reserved: &Reserved,
     ) -> Result<bool, Code> {
         probe!("keeper_multi_read_in_the_pipeline");
-        let pipeline = &connection.life.pipeline;
-        pipeline.has_room().await;
-        let look = Operation::Look {
-            session: connection.session,
-            request: Request::MultiRead {
-                operations: self.operations.clone(),
-                breaks_off: false,
-            },
-            most: reserved.bytes,
+        let reads = Request::MultiRead {
+            operations: self.operations.clone(),
+            breaks_off: false,
         };
-        // The life has the pipeline, and must not be held by what waits there.
-        let life = Rc::downgrade(&connection.life);
-        let (of, gateway) = (connection.connection.clone(), connection.gateway.clone());
-        let (several, (sender, receiver)) = (self.clone(), oneshot());
-        let complete = move |_: &Replica, _: Outcome, _: Vec<StepStat>| {
-            let Some(life) = life.upgrade() else { return };
-            if sender.is_closed() {
-                return; // its connection has ended
-            }
-            let talk = Talk {
-                connection: of,
-                life,
-                gateway,
-            };
-            let _ = sender.send(several.answer_now(&talk)); // it waits
-        };
-        pipeline.submit(look, Box::new(complete));
-        // Nothing of it if the gateway ends.
-        receiver.await.map_err(|_| Code::CONNECTION_LOSS)
+        let several = self.clone();
+        let answer = move |talk: &Talk| several.answer_now(talk);
+        in_the_pipeline(connection, reads, reserved.bytes, answer).await
     }
 }
 
@@ -260,7 +236,7 @@ async fn load_list(connection: &Talk, list: &Request, left: usize) -> Result<Opt
         return Ok(None);
     }
     let longest = LIST_BYTES_MAX.get();
-    match readable_list(connection, path_of(list), left.min(longest)).await {
+    match readable_list(connection, path_of(list), left.min(longest), Tries(1)).await {
         Err(Code::CONNECTION_LOSS) if left < longest => Ok(None),
         Err(Code::CONNECTION_LOSS) => Err(too_long()),
         _ => Ok(left.checked_sub(replica.cost(list))),
@@ -301,21 +277,39 @@ fn bytes_of(result: &MultiResult) -> usize {
     size_of::<MultiResult>() + more
 }
 
-async fn read_one(connection: &Talk, operation: &Request) -> MultiResult {
-    let result = match operation {
-        Request::GetData { path, .. } => readable_with_data(connection, path)
-            .await
-            .map(|node| MultiResult::Data(super::data_of(&node).cloned(), node.stat())),
-        Request::GetChildren { path, .. } => readable_list(connection, path, LIST_BYTES_MAX.get())
-            .await
-            .map(|_| {
-                let replica = &connection.life.replica;
-                let names = replica.with_children(paths::named(path), |names| {
-                    names.iter().map(|name| Text::from(&**name)).collect()
-                });
-                MultiResult::Children(names.unwrap_or_default())
-            }),
-        _ => Err(Code::UNIMPLEMENTED),
-    };
-    result.unwrap_or_else(MultiResult::Error)
+/// `None` if others have changed it as it was loaded.
+async fn read_one(connection: &Talk, operation: &Request) -> Option<MultiResult> {
+    let result =
+        match operation {
+            Request::GetData { path, .. } => readable_with_data(connection, path, Tries(1))
+                .await
+                .map(|node| {
+                    let node = node?;
+                    let data = super::data_of(&node).cloned();
+                    Some(MultiResult::Data(data, node.stat()))
+                }),
+            Request::GetChildren { path, .. } => {
+                let most = LIST_BYTES_MAX.get();
+                let listed = readable_list(connection, path, most, Tries(1)).await;
+                listed.map(|node| node.and_then(|_| names_of(connection, path)))
+            }
+            _ => Err(Code::UNIMPLEMENTED),
+        };
+    result.unwrap_or_else(|code| Some(MultiResult::Error(code)))
+}
+
+fn names_of(connection: &Talk, path: &str) -> Option<MultiResult> {
+    let replica = &connection.life.replica;
+    let names = replica.with_children(paths::named(path), |names| {
+        names.iter().map(|name| Text::from(&**name)).collect()
+    });
+    names.map(MultiResult::Children)
+}
+
+async fn read_until_there(connection: &Talk, operation: &Request) -> MultiResult {
+    loop {
+        if let Some(result) = read_one(connection, operation).await {
+            return result;
+        }
+    }
 }
