@@ -16,8 +16,8 @@ use crate::tree::node::{Data, Node};
 use crate::tree::plan::Known;
 use crate::tree::quota::{Counted, Used};
 use crate::wire::{
-    Answer, AnswerHeader, ClientInfo, Code, Request, Text, WatchEvent, encode_children,
-    encode_data, encode_event, event, permission,
+    Answer, AnswerHeader, ClientInfo, Code, Request, Text, WatchEvent, encode_answer,
+    encode_children, encode_data, encode_event, event, permission,
 };
 use crate::writes::{Outcome, StepStat};
 use crate::{LIST_BYTES_MAX, READ_TRIES};
@@ -35,7 +35,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// True for a read that can be answered in the middle of a batch: all that it needs is loaded with the batch.
 pub fn can_ride(request: &Request) -> bool {
     match request {
-        Request::GetData { path, .. } => paths::counted(paths::named(path)).is_none(),
+        Request::GetData { path, .. } => !is_counted(path),
         Request::Exists { .. } | Request::GetChildren { .. } | Request::GetChildren2 { .. } => true,
         _ => false,
     }
@@ -89,6 +89,14 @@ async fn answer_other(connection: &Talk, xid: i32, request: Request) {
             multi::answer(connection, xid, operations, breaks_off).await;
         }
         Request::SetWatches { .. } => set_watches(connection, xid, request).await,
+        Request::GetEphemerals { prefix } => {
+            let found = ephemerals(connection, &prefix).await;
+            answer_of_then(connection, xid, found);
+        }
+        Request::GetAllChildrenNumber { path } => {
+            let counted = number_below(connection, &path).await;
+            answer_of_then(connection, xid, counted);
+        }
         other => {
             let result = rest(connection, other).await;
             connection.answer_with(xid, result.as_ref().map_err(|code| *code));
@@ -174,28 +182,59 @@ async fn rest(connection: &Talk, request: Request) -> Result<Answer, Code> {
             };
             Ok(Answer::WhoAmI(identities.iter().map(info).collect()))
         }
-        Request::GetEphemerals { prefix } => {
-            // The client's own nodes are among them.
-            let _ = connection.life.pipeline.refreshed().await;
-            let session = connection.session;
-            let read = async |replica: &Replica| replica.ephemerals(session).await;
-            let all = patiently(connection, "", read).await?;
-            let has_prefix = |path: &Text| prefix.trim().is_empty() || path.starts_with(&*prefix);
-            Ok(Answer::Ephemerals(
-                all.into_iter().filter(has_prefix).collect(),
-            ))
-        }
-        Request::GetAllChildrenNumber { path } => {
-            readable(connection, &path).await?;
-            let _ = connection.life.pipeline.refreshed().await;
-            let path = paths::named(&path);
-            let read = async |replica: &Replica| replica.count_below(path).await;
-            let (number, _) = patiently(connection, path, read).await?;
-            Ok(Answer::Number(i32::try_from(number).unwrap_or(i32::MAX)))
-        }
         Request::Reconfig { .. } => Err(Code::RECONFIG_DISABLED),
         _ => Err(Code::UNIMPLEMENTED),
     }
+}
+
+/// Answers with what was read of the store, and the zxid that it has: the replica may have moved on since.
+fn answer_of_then(connection: &Talk, xid: i32, read: Result<(i64, Answer), Code>) {
+    match read {
+        Err(code) => connection.answer_with(xid, Err(code)),
+        Ok((zxid, answer)) => {
+            let header = AnswerHeader {
+                xid,
+                zxid,
+                error: 0,
+            };
+            connection.answer(header, |out| encode_answer(out, header, &answer));
+        }
+    }
+}
+
+/// Ends when all that the client itself has done is in the store's rows: the zxid that they have at least.
+async fn caught_up(connection: &Talk) -> i64 {
+    let _ = connection.life.pipeline.refreshed().await;
+    connection.life.replica.stored_zxid()
+}
+
+async fn ephemerals(connection: &Talk, prefix: &str) -> Result<(i64, Answer), Code> {
+    let session = connection.session;
+    let mut tries = Tries::new();
+    let (zxid, all) = loop {
+        let zxid = caught_up(connection).await;
+        let read = async |replica: &Replica| replica.ephemerals(session).await;
+        let (all, are_of_now) = patiently(connection, "", read).await?;
+        if are_of_now {
+            break (connection.life.replica.zxid(), all);
+        }
+        if !tries.again() {
+            break (zxid, all);
+        }
+    };
+    let has_prefix = |path: &Text| prefix.trim().is_empty() || path.starts_with(prefix);
+    let found = all.into_iter().filter(has_prefix).collect();
+    Ok((zxid, Answer::Ephemerals(found)))
+}
+
+async fn number_below(connection: &Talk, path: &str) -> Result<(i64, Answer), Code> {
+    readable(connection, path).await?;
+    let zxid = caught_up(connection).await;
+    let path = paths::named(path);
+    let read = async |replica: &Replica| replica.count_below(path).await;
+    let (number, _) = patiently(connection, path, read).await?;
+    let number = i32::try_from(number).unwrap_or(i32::MAX);
+    Ok((zxid, Answer::Number(number)))
 }
 
 /// The name in a digest, without the hash of the password.
@@ -301,7 +340,12 @@ async fn readable_with_data(
     loop {
         let node = readable(connection, path).await?;
         if let Some(counted) = paths::counted(path) {
-            return with_counts(connection, &node, counted).await.map(Some);
+            let said = with_counts(connection, &node, counted).await?;
+            let now = connection.life.replica.node_if_known(path);
+            if matches!(now, Known::Absent) {
+                continue; // it has gone meanwhile: nobody would hear of that who watches it
+            }
+            return Ok(Some(said));
         }
         match node.data {
             Data::None | Data::Here(_) => return Ok(Some(node)),
@@ -316,10 +360,9 @@ async fn readable_with_data(
     }
 }
 
-/// The node of a quota that says how much there is. Its data is made for who asks, instead of with each change.
+/// The node of a quota that says how much there is. Its data is made for who asks, instead of with each change. The
+/// client's own nodes are among them if the gateway has [`caught_up`].
 async fn with_counts(connection: &Talk, statistics: &Node, path: &str) -> Result<Rc<Node>, Code> {
-    // The client's own nodes are among them.
-    let _ = connection.life.pipeline.refreshed().await;
     if let Some(used) = counted_use(connection, path) {
         return Ok(said(statistics, used.nodes, used.bytes));
     }
@@ -330,6 +373,11 @@ async fn with_counts(connection: &Talk, statistics: &Node, path: &str) -> Result
         bytes += node.data.len();
     }
     Ok(said(statistics, count as i64, bytes as i64))
+}
+
+/// True for a node whose data says how much there is.
+fn is_counted(path: &str) -> bool {
+    paths::counted(paths::named(path)).is_some()
 }
 
 /// What the gateway knows already, unless the quota is new.
@@ -378,6 +426,10 @@ fn data_of(node: &Node) -> Option<&Bytes> {
 }
 
 async fn get_data(connection: &Talk, xid: i32, path: &str, watch: bool) -> bool {
+    let counted_at = match is_counted(path) {
+        true => Some(caught_up(connection).await),
+        false => None,
+    };
     let node = match readable_with_data(connection, path, Tries::new()).await {
         Ok(Some(node)) => node,
         Ok(None) => return false,
@@ -390,7 +442,8 @@ async fn get_data(connection: &Talk, xid: i32, path: &str, watch: bool) -> bool 
         let mut watches = connection.life.clients.watches.borrow_mut();
         watches.watch_data(path, connection.client);
     }
-    let header = header(connection, xid);
+    let mut header = header(connection, xid);
+    header.zxid = counted_at.unwrap_or(header.zxid);
     connection.answer(header, |out| {
         let data = data_of(&node).map(|data| &data[..]);
         encode_data(out, header, data, &node.stat());

@@ -15,7 +15,7 @@ use crate::sessions::SessionRow;
 use crate::store::{Most, Page, Store};
 use crate::tree::change::Change;
 use crate::tree::execute::FoundSession;
-use crate::tree::node::{Data, Node};
+use crate::tree::node::{Data, Lifetime, Node};
 use crate::tree::plan::Known;
 use crate::tree::quota::{self, Quotas};
 use crate::tree::rows::Rows;
@@ -92,6 +92,12 @@ impl Replica {
     /// The zxid that answers carry.
     pub fn zxid(&self) -> i64 {
         self.zxid.get()
+    }
+
+    /// The newest zxid whose change is in all that is read of the store from now on. The gateway's own last changes may
+    /// not be in it yet.
+    pub fn stored_zxid(&self) -> i64 {
+        self.zxid().min(self.zxids.last_of(self.version()))
     }
 
     /// A client has seen this zxid elsewhere, and the replica's version is not below it.
@@ -522,11 +528,19 @@ impl Replica {
         Ok(())
     }
 
-    /// The ephemeral nodes of a session.
-    pub async fn ephemerals(&self, session: i64) -> Result<Vec<Text>> {
+    /// The ephemeral nodes of a session, and whether they are those of now: none has come or gone since the version that
+    /// was read.
+    pub async fn ephemerals(&self, session: i64) -> Result<(BTreeSet<Text>, bool)> {
+        let version = self.version();
         let found = self.all_rows(self.rows.ephemerals(session)).await?;
         let path = |(key, _): &(Bytes, Bytes)| self.rows.ephemeral_path(key).map(Text::from);
-        Ok(found.iter().filter_map(path).collect())
+        let all: BTreeSet<Text> = found.iter().filter_map(path).collect();
+        let is_one = |changed: &str| match self.node_if_known(changed) {
+            Known::Here(node) => node.lifetime == Lifetime::Ephemeral(session),
+            Known::Absent | Known::Damaged | Known::Unknown => all.contains(changed),
+        };
+        let are_of_now = self.is_unchanged(version, is_one);
+        Ok((all, are_of_now))
     }
 }
 

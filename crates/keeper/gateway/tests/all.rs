@@ -2,6 +2,7 @@
 
 mod cleared;
 mod damaged;
+mod fresh;
 mod gateways;
 mod golden;
 mod lists;

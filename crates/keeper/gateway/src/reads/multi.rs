@@ -5,7 +5,7 @@
 //! pipeline, which does not move on meanwhile. The answer leaves at the moment whose state it shows: later it would be
 //! behind events of what it does not show.
 
-use super::{Tries, header, in_the_pipeline, node, readable_list, readable_with_data};
+use super::{Tries, caught_up, header, in_the_pipeline, node, readable_list, readable_with_data};
 use crate::paths;
 use crate::replica::Replica;
 use crate::room::once;
@@ -28,14 +28,18 @@ type Results = Result<Vec<MultiResult>, Code>;
 /// Answers the request.
 pub async fn answer(connection: &Talk, xid: i32, operations: Vec<Request>, breaks_off: bool) {
     // What is counted for the answer is of no one state anyway, and waits each time.
-    let mut counted = Vec::new();
+    let (mut counted, mut counted_at) = (Vec::new(), None);
     for operation in operations.iter().filter(|operation| is_counted(operation)) {
+        if counted_at.is_none() {
+            counted_at = Some(caught_up(connection).await);
+        }
         counted.push(read_until_there(connection, operation).await);
     }
     let several = Rc::new(Several {
         xid,
         operations,
         counted,
+        counted_at,
         breaks_off,
     });
     if is_torn() {
@@ -58,6 +62,8 @@ struct Several {
     xid: i32,
     operations: Vec<Request>,
     counted: Vec<MultiResult>,
+    /// All changes up to this zxid are in it.
+    counted_at: Option<i64>,
     breaks_off: bool,
 }
 
@@ -72,6 +78,7 @@ impl Several {
 
     fn send(&self, connection: &Talk, results: Vec<MultiResult>) {
         let mut header = header(connection, self.xid);
+        header.zxid = self.counted_at.unwrap_or(header.zxid);
         if self.breaks_off {
             header.error = Code::MARSHALLING_ERROR.0;
         }
@@ -252,7 +259,7 @@ fn path_of(read: &Request) -> &str {
 
 fn is_counted(operation: &Request) -> bool {
     match operation {
-        Request::GetData { path, .. } => paths::counted(paths::named(path)).is_some(),
+        Request::GetData { path, .. } => super::is_counted(path),
         _ => false,
     }
 }
