@@ -21,9 +21,9 @@ use crate::writes::{Outcome, code_of};
 use crate::{BEAT_MS, ISOLATION_MS, REAP_MS, quotas};
 use plinth_core::Result;
 use plinth_runtime::{
-    Duration, Instant, now, planted, probe, sleep, trace, trace_warn, unix_time_ms,
+    Duration, Instant, TaskGroup, now, planted, probe, sleep, trace, trace_warn, unix_time_ms,
 };
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -31,6 +31,8 @@ use std::rc::Rc;
 pub const DRIFT: f64 = 0.002;
 /// Shortest pause between two looks.
 const LOOK_PAUSE_MIN: Duration = Duration::from_millis(10);
+/// Proofs that are under way at the same time.
+const PROOFS_AT_ONCE: usize = 8;
 /// How often it is read again which sessions a gateway has left.
 const SESSIONS_LOOK: Duration = Duration::from_secs(1);
 /// How often the gateway that cleans up looks for quotas that are not counted.
@@ -52,8 +54,31 @@ struct Others {
     seen: BTreeMap<u64, Seen>,
     /// Time that did not count, at the last look.
     uncounted: Duration,
-    /// Sessions whose end is under way.
-    ending: Rc<RefCell<BTreeSet<i64>>>,
+    under_way: Rc<UnderWay>,
+    proving: TaskGroup,
+}
+
+/// What was decided and is not written yet.
+#[derive(Default)]
+struct UnderWay {
+    /// Ends of sessions.
+    ends: RefCell<BTreeSet<i64>>,
+    /// Removals of gateways.
+    removals: RefCell<BTreeSet<u64>>,
+    /// Proofs that this gateway could commit.
+    proofs: Cell<usize>,
+    /// Something could not be proved: what is over is to be looked at again.
+    has_failed: Cell<bool>,
+}
+
+/// A session of a gateway that has gone, which is over if the gateway that looks can commit.
+struct Over {
+    gateway: u64,
+    /// The gateway's row, and how long it has been the same.
+    lease: Vec<u8>,
+    silent: Duration,
+    session: i64,
+    timeout: Duration,
 }
 
 impl Others {
@@ -127,29 +152,38 @@ async fn look(life: &Rc<Life>, others: &mut Others) -> Result<Duration> {
     if !is_first || !life.contact.is_in_touch() {
         return Ok(next);
     }
-    let ending = others.ending.clone();
+    let (under_way, mut over) = (others.under_way.clone(), Vec::new());
+    let is_again = under_way.has_failed.take();
     let gone = others.seen.iter_mut().filter(|(_, seen)| !is_alive(seen));
     for (gateway, seen) in gone {
         if !std::mem::replace(&mut seen.is_told, true) {
             let address = address_in(&seen.row);
             trace!("KeeperGatewaySilent", "gateway" => gateway, "address" => address, "by" => life.id);
         }
-        if seen.look_at <= began {
-            let left = clean_up(life, *gateway, seen, began, &ending).await?;
+        if seen.look_at <= began || is_again {
+            let left = clean_up(life, *gateway, seen, began, &under_way, &mut over).await?;
             seen.look_at = began + left.min(SESSIONS_LOOK);
         }
         next = next.min(seen.look_at - began);
     }
+    if !over.is_empty() {
+        match under_way.proofs.get() < PROOFS_AT_ONCE {
+            true => end_all(life, over, began, others),
+            false => under_way.has_failed.set(true),
+        }
+    }
     Ok(next)
 }
 
-/// Ends what is over of a gateway that has gone. Returns when the next session is due.
+/// Adds to `over` what is over of a gateway that has gone. Nothing is waited for here but what is read: rows are timed
+/// meanwhile. Returns when the next session is due.
 async fn clean_up(
     life: &Rc<Life>,
     gateway: u64,
     seen: &Seen,
     began: Instant,
-    ending: &Rc<RefCell<BTreeSet<i64>>>,
+    under_way: &Rc<UnderWay>,
+    over: &mut Vec<Over>,
 ) -> Result<Duration> {
     let silent = began - seen.since;
     // It would end its own sessions, whose clients it hears.
@@ -159,74 +193,106 @@ async fn clean_up(
         life.id
     );
     let sessions = life.replica.owned_by(gateway).await?;
-    if sessions.is_empty() {
-        // It may be about to open one; then it begins another life.
-        if silent > 2 * Duration::from_millis(ISOLATION_MS.get()) {
-            let operation = Operation::RemoveGateway {
-                gateway,
-                lease: seen.row.clone(),
-                found: None,
-                has_sessions: true,
-            };
-            life.pipeline.run(operation).await;
-            trace!("KeeperGatewayRemoved", "gateway" => gateway, "by" => life.id);
-        }
-        return Ok(Duration::MAX);
+    // It may be about to open one; then it begins another life.
+    if sessions.is_empty() && silent > 2 * Duration::from_millis(ISOLATION_MS.get()) {
+        remove(life, gateway, &seen.row, under_way);
     }
     let mut next = Duration::MAX;
-    let mut over = Vec::new();
     for (session, timeout_ms) in sessions {
         let timeout = Duration::from_millis(u64::from(timeout_ms));
         let left = (patience(timeout) + life.contact.margin()).saturating_sub(silent);
         if !left.is_zero() {
             next = next.min(left);
-        } else if !ending.borrow().contains(&session) {
-            over.push((session, timeout));
-        }
-    }
-    if over.is_empty() {
-        return Ok(next);
-    }
-    // Clients could go elsewhere until this look began, if this gateway could commit until then.
-    let uncounted = life.contact.uncounted();
-    let is_proved = life.prove().await;
-    if !is_proved || life.contact.uncounted() > uncounted {
-        probe!("keeper_time_does_not_count");
-        return Ok(Duration::ZERO);
-    }
-    assert!(
-        life.contact.proved() >= began,
-        "a beat that was sent later has landed"
-    );
-    for (session, timeout) in over {
-        // That beat may have taken long.
-        if silent >= patience(timeout) + life.contact.margin() {
-            end(life, session, (gateway, &seen.row), ending);
+        } else if !under_way.ends.borrow().contains(&session) {
+            over.push(Over {
+                gateway,
+                lease: seen.row.clone(),
+                silent,
+                session,
+                timeout,
+            });
         }
     }
     Ok(next)
 }
 
-/// Ends a session of a gateway that has gone. All that are over share transactions, and nothing waits for them here:
-/// rows are timed meanwhile.
-fn end(
-    life: &Rc<Life>,
-    session: i64,
-    (gateway, lease): (u64, &[u8]),
-    ending: &Rc<RefCell<BTreeSet<i64>>>,
-) {
+/// Ends the lease of a gateway that has gone, and has no sessions.
+fn remove(life: &Rc<Life>, gateway: u64, lease: &[u8], under_way: &Rc<UnderWay>) {
+    if !under_way.removals.borrow_mut().insert(gateway) {
+        return;
+    }
+    let operation = Operation::RemoveGateway {
+        gateway,
+        lease: lease.to_vec(),
+        found: None,
+        has_sessions: true,
+    };
+    let (under_way, by) = (under_way.clone(), life.id);
+    let done = move |_: &Replica, outcome: Outcome, _: Vec<_>| {
+        under_way.removals.borrow_mut().remove(&gateway);
+        if code_of(&outcome).is_none() {
+            trace!("KeeperGatewayRemoved", "gateway" => gateway, "by" => by);
+        }
+    };
+    life.pipeline.submit(operation, Box::new(done));
+}
+
+/// Ends sessions, if it can be proved that this gateway could commit until it began to look. That may take long, and
+/// other sessions may be over meanwhile.
+fn end_all(life: &Rc<Life>, over: Vec<Over>, began: Instant, others: &Others) {
+    let (life, under_way) = (life.clone(), others.under_way.clone());
+    let sessions = over.iter().map(|over| over.session);
+    under_way.ends.borrow_mut().extend(sessions);
+    under_way.proofs.set(under_way.proofs.get() + 1);
+    let uncounted = others.uncounted;
+    others.proving.spawn("keeper proof", async move {
+        let is_proved = could_commit(&life, began, uncounted).await;
+        under_way.proofs.set(under_way.proofs.get() - 1);
+        for over in over {
+            // That beat may have taken long.
+            let is_over = over.silent >= patience(over.timeout) + life.contact.margin();
+            match is_proved && is_over {
+                true => end(&life, over, &under_way),
+                false => {
+                    under_way.has_failed.set(true);
+                    under_way.ends.borrow_mut().remove(&over.session);
+                }
+            }
+        }
+    });
+}
+
+/// True if it is proved that this gateway could commit until it began to look, when so much time had not counted: until
+/// then clients could go elsewhere.
+async fn could_commit(life: &Rc<Life>, began: Instant, uncounted: Duration) -> bool {
+    let is_proved = life.prove().await;
+    if !is_proved || life.contact.uncounted() > uncounted {
+        probe!("keeper_time_does_not_count");
+        return false;
+    }
+    assert!(
+        life.contact.proved() >= began,
+        "a beat that was sent later has landed"
+    );
+    true
+}
+
+/// Ends a session of a gateway that has gone. All that are over share transactions, and nothing waits for them here.
+fn end(life: &Rc<Life>, over: Over, under_way: &Rc<UnderWay>) {
+    let Over {
+        gateway,
+        lease,
+        session,
+        ..
+    } = over;
     let operation = Operation::CloseSession {
         session,
-        owner: Owner::Gone {
-            gateway,
-            lease: lease.to_vec(),
-        },
+        owner: Owner::Gone { gateway, lease },
         found: Default::default(),
     };
-    ending.borrow_mut().insert(session);
-    let (ending, by) = (ending.clone(), life.id);
+    let (under_way, by) = (under_way.clone(), life.id);
     let done = move |_: &Replica, outcome: Outcome, _: Vec<_>| {
-        ending.borrow_mut().remove(&session);
+        under_way.ends.borrow_mut().remove(&session);
         if code_of(&outcome).is_none() {
             probe!("keeper_session_of_gone_gateway_ends");
             let session = format!("{session:#x}");

@@ -233,3 +233,32 @@ async fn write_all_the_time(gateway: u8) {
 fn a_gateway_whose_commits_take_long_gets_its_writes_through_beside_a_quick_one() {
     holds(2, write_slowly_beside_a_quick_one);
 }
+
+/// Two gateways die, and another one whose commits take two seconds looks after what they leave: it removes the lease of
+/// one that had no sessions when those of the other one are due.
+async fn end_beside_a_removal() -> Rc<World> {
+    let world = World::new(ms(1)).await;
+    let mut life = Life::begin(&world, 1, ms(24_000), 1).await;
+    let half = ms(1000);
+    for gateway in [0, 2] {
+        world.gateways[gateway].store.set_commits_late(half, half);
+    }
+    sleep(ms(4000)).await;
+    let kill = |gateway: usize| {
+        control().kill_process(world.gateways[gateway].process, KillKind::Kill);
+    };
+    kill(1);
+    // Nobody hears of the gateway any more either.
+    life.answered = now();
+    sleep(ms(random::range(26_500..27_800))).await;
+    kill(2);
+    // The time of its answers, four slow beats for one who went elsewhere, one that is a proof, and half a commit.
+    life.fall_silent(ms(900 + 4 * 2000 + 2000 + 1000 + 400))
+        .await;
+    world
+}
+
+#[test]
+fn the_end_of_a_session_does_not_wait_for_the_removal_of_another_gateway() {
+    holds(8, end_beside_a_removal);
+}
