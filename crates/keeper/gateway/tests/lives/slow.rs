@@ -262,3 +262,29 @@ async fn end_beside_a_removal() -> Rc<World> {
 fn the_end_of_a_session_does_not_wait_for_the_removal_of_another_gateway() {
     holds(8, end_beside_a_removal);
 }
+
+/// Many clients of one gateway fall silent within a few seconds, and commits take long.
+async fn silence_beside_slow_commits(took: Duration) -> Rc<World> {
+    let world = World::with(1, ms(1)).await;
+    let opening = (0..60).map(|_| async {
+        sleep(ms(random::below(6000))).await;
+        Life::begin(&world, 0, ms(10_000), 3).await
+    });
+    let lives = join_all(opening).await;
+    world.slow_down(took);
+    // One after the other they would take sixty commits.
+    let most = 8 * took + ms(500);
+    join_all(lives.into_iter().map(|life| life.fall_silent(most))).await;
+    world
+}
+
+#[test]
+fn sessions_that_end_on_a_slow_store_share_commits() {
+    for took in [ms(500), ms(2000)] {
+        for seed in 1..=2 {
+            let world = tell(seed, silence_beside_slow_commits(took));
+            let world = world.unwrap_or_else(|wrong| panic!("{wrong}"));
+            println!("commits of {took:?}: at most {:?} late", world.latest.get());
+        }
+    }
+}
