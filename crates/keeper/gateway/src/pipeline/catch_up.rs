@@ -178,13 +178,22 @@ impl Pipeline {
     /// As [`refresh`](Self::refresh), through the commit of the own batch `number`, which may have changed nothing.
     pub(super) async fn refresh_through(&self, number: u64, stamp: Versionstamp) {
         self.refresh_to(Some((number, stamp))).await;
+        if let Some(flight) = self.take_flight(number) {
+            // The stream, read further than that, has nothing of it: it is executed again.
+            self.queue.put_back(flight.operations);
+        }
     }
 
-    async fn refresh_to(&self, own: Option<(u64, Versionstamp)>) {
+    async fn refresh_to(&self, mut own: Option<(u64, Versionstamp)>) {
         REFRESHES.add(1);
         while !self.is_lost() {
             match self.read_on(own).await {
                 Ok(()) => return,
+                // The process was stopped since it was told of its commit, or the store was slow.
+                Err(Error::transaction_too_old) if own.is_some() => {
+                    probe!("keeper_own_commit_too_old");
+                    own = None;
+                }
                 Err(error @ (Error::stream_too_old | Error::stream_not_found)) => {
                     trace_warn!("KeeperMissedChanges", "error" => error);
                     self.lose("changes that it has not seen are gone");

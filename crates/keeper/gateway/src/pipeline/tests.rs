@@ -141,3 +141,47 @@ fn who_comes_back_all_the_time_keeps_nobody_from_writing() {
         assert!(session.is_some(), "it waits behind those who come back");
     });
 }
+
+/// A process is stopped between the answer to its commit and the read of what was committed, for longer than the store
+/// keeps a version.
+#[test]
+fn a_gateway_that_is_stopped_behind_a_commit_goes_on() {
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        let ours = pipeline(&cluster, 1, None).await;
+        let theirs = pipeline(&cluster, 2, Some(ours.replica.zxids)).await;
+        let take = |session| Operation::TakeSession {
+            session,
+            timeout_ms: 4000,
+            password: Vec::new(),
+            found: None,
+        };
+        for (number, operation) in [open_session(7), take(100)].into_iter().enumerate() {
+            write(&theirs, vec![open_session(10 + number as i64)]).await;
+            ours.refresh().await;
+            let (sender, receiver) = oneshot();
+            let complete = move |_: &Replica, _, _| {
+                let _ = sender.send(()); // it waits
+            };
+            ours.submit(operation, Box::new(complete));
+            assert!(ours.begin().await, "there is something to begin");
+            while !ours.has_landed() {
+                ours.wake.notified().await;
+            }
+            write(&theirs, vec![open_session(20 + number as i64)]).await;
+            cluster.set_oldest(cluster.version());
+            let going_on = async {
+                ours.land_all().await;
+                // What has changed nothing has left no trace, and is executed again.
+                while ours.begin().await {
+                    ours.land_all().await;
+                }
+            };
+            let ended = timeout(Duration::from_secs(10), going_on).await;
+            assert!(ended.is_some(), "it reads at a version that is gone");
+            assert!(receiver.await.is_ok(), "it is answered");
+        }
+        let session = cluster.row(&ours.replica.rows.session(7));
+        assert!(session.is_some(), "what was committed is there");
+    });
+}
