@@ -4,16 +4,16 @@
 //!   stream   … entry 41 | entry 42 part 1, part 2 | entry 43 …     at versionstamps, in the order of the commits
 //!   rows     delos/<name>/record   a number of its own, as long as nobody has removed rows of the log
 //!            delos/<name>/floor    position of the first entry that is kept, and where it is in the stream
-//!            delos/<name>/sealed   there if the log takes no more
+//!            delos/<name>/sealed   whether the log takes no more
 //! ```
 //! Appends of different replicas never conflict: an entry has no number of its own. Each replica counts the entries
 //! of the stream, which are the same for all. A trim writes the count down, in the transaction that removes entries.
 //! Each append has a read conflict with the row `sealed`: no append commits behind a seal.
 //!
 //! The rows lie where any client of the database may clear them, and the entries do not. A log whose seal is gone
-//! would be open again. So whatever is read, sealed or trimmed is so at a version at which the record is there, each
-//! append has a read conflict with it, and no log is made or opened where it is missing beside other parts of one. A
-//! log that finds it gone does nothing any more ([`LogError::Cleared`]).
+//! would be open again. So all rows are there from the beginning. Whatever is read, sealed or trimmed is so at a version
+//! at which they are, no append is told whose entry was not counted at such a one, and no log is made or opened where one
+//! of them is missing beside other parts. A log that finds one gone does nothing any more ([`LogError::Cleared`]).
 //!
 //! A part is `appender u64 | number u64 | is last u8 | bytes`. An appender finds its own entries in the stream while
 //! it counts. So it also learns what became of a commit whose outcome nobody told.
@@ -27,13 +27,13 @@ mod tests;
 
 use crate::log::{LogError, LogPos, SharedLog, Tail};
 use bytes::{BufMut, Bytes, BytesMut};
-use count::{Counted, FLOOR_LEN};
+use count::Counted;
 use plinth_client::{Database, Position, Stream, StreamOptions, Transaction};
 use plinth_core::streams::ENTRY_BYTES_MAX as PART_BYTES_MAX;
 use plinth_core::{Error, Version};
 use plinth_runtime::sync::{Notify, OneshotSender, Permits, oneshot};
 use plinth_runtime::{
-    Boxed, Duration, Instant, Task, now, probe, random, sleep, spawn, trace_warn,
+    Boxed, Duration, Instant, Task, join_all, now, probe, random, sleep, spawn, trace_warn,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -97,11 +97,22 @@ pub struct StreamLog {
     _appenders: Vec<Task<()>>,
 }
 
+/// What the row `sealed` says.
+const OPEN: &[u8] = b"open";
+const SEALED: &[u8] = b"sealed";
+
 /// Keys of the rows.
 struct Rows {
     record: Bytes,
     sealed: Bytes,
     floor: Bytes,
+}
+
+/// What the rows say at a version.
+struct Said {
+    record: Bytes,
+    floor: Floor,
+    is_sealed: bool,
 }
 
 impl Rows {
@@ -112,6 +123,32 @@ impl Rows {
             sealed: row("sealed"),
             floor: row("floor"),
         }
+    }
+
+    fn all(&self) -> [&Bytes; 3] {
+        [&self.record, &self.sealed, &self.floor]
+    }
+
+    /// Writes those of a new log.
+    fn make(&self, transaction: &Transaction) {
+        transaction.set(&self.record, random::u64().to_le_bytes());
+        transaction.set(&self.sealed, OPEN);
+        transaction.set(&self.floor, count::floor_row(1, Position::START));
+    }
+
+    /// `None` if one is missing.
+    async fn read(&self, transaction: &Transaction) -> Result<Option<Said>, Error> {
+        let reading = self.all().map(|row| transaction.get(row, true));
+        let mut found = Vec::new();
+        for row in join_all(reading).await {
+            let Some(row) = row? else { return Ok(None) };
+            found.push(row);
+        }
+        Ok(Some(Said {
+            floor: count::parse_floor(&found[2])?,
+            is_sealed: found[1] == SEALED,
+            record: found.swap_remove(0),
+        }))
     }
 }
 
@@ -127,18 +164,16 @@ enum Found {
 /// Looks for the log in the transaction, and makes it where nothing is.
 async fn find(transaction: &Transaction, stream: &str, rows: &Rows) -> Result<Found, Error> {
     let found = transaction.open_stream(stream).await;
-    let record = transaction.get(&rows.record, false).await?;
-    match (found, record) {
-        (Ok(stream), Some(record)) => Ok(Found::Whole(stream, record)),
-        (Err(Error::stream_not_found), None) => {
-            for row in [&rows.sealed, &rows.floor] {
-                if transaction.get(row, false).await?.is_some() {
-                    return Ok(Found::Part);
-                }
-            }
+    let mut has_row = false;
+    for row in rows.all() {
+        has_row |= transaction.get(row, false).await?.is_some();
+    }
+    match (found, rows.read(transaction).await?) {
+        (Ok(stream), Some(said)) => Ok(Found::Whole(stream, said.record)),
+        (Err(Error::stream_not_found), None) if !has_row => {
             let options = StreamOptions::append().keep_all();
             transaction.create_stream(stream, &options).await?;
-            transaction.set(&rows.record, random::u64().to_le_bytes());
+            rows.make(transaction);
             Ok(Found::Made)
         }
         (Ok(_) | Err(Error::stream_not_found), _) => Ok(Found::Part),
@@ -197,23 +232,17 @@ enum Sent {
 
 impl Inner {
     async fn begin_at_the_floor(&self) -> LogResult<()> {
-        let reading = self.database.run(async |transaction| {
-            self.check_record(&transaction).await?;
-            transaction.get(&self.rows.floor, true).await
-        });
-        let floor = reading.await.map_err(|error| self.failed(error))?;
-        if let Some(floor) = floor {
-            let floor = count::parse_floor(&floor).map_err(LogError::Failed)?;
-            self.counted.borrow_mut().take_floor(floor);
-        }
+        let reading = self.database.run(async |tr| self.read_rows(&tr).await);
+        let said = reading.await.map_err(|error| self.failed(error))?;
+        self.counted.borrow_mut().take_floor(said.floor);
         Ok(())
     }
 
     /// Fails if rows of the log are gone at the transaction's version.
-    async fn check_record(&self, transaction: &Transaction) -> Result<(), Error> {
-        let found = transaction.get(&self.rows.record, true).await?;
-        if found.as_ref() == Some(&self.record) {
-            return Ok(());
+    async fn read_rows(&self, transaction: &Transaction) -> Result<Said, Error> {
+        let said = self.rows.read(transaction).await?;
+        if let Some(said) = said.filter(|said| said.record == self.record) {
+            return Ok(said);
         }
         if !self.is_cleared.replace(true) {
             let stream = String::from_utf8_lossy(self.stream.name()).into_owned();
@@ -318,9 +347,9 @@ impl Inner {
         match known.filter(|(_, heard)| heard.elapsed() < VERSION_KEPT) {
             Some((version, _)) => transaction.set_read_version(version),
             None => {
-                self.check_record(&transaction).await?;
+                let said = self.read_rows(&transaction).await?;
                 self.check_that_it_is_there(&transaction).await?;
-                if transaction.get(&self.rows.sealed, true).await?.is_some() {
+                if said.is_sealed {
                     return Ok(Sent::Sealed);
                 }
             }
@@ -361,12 +390,14 @@ impl Inner {
     /// One transaction on a log that is whole, tried again while that may help.
     async fn write(
         &self,
-        mut body: impl AsyncFnMut(&Transaction) -> Result<(), Error>,
+        mut body: impl AsyncFnMut(&Transaction, Said) -> Result<(), Error>,
     ) -> LogResult<()> {
         let written = self.database.run(async |transaction| {
-            self.check_record(&transaction).await?;
-            transaction.add_read_conflict_key(&self.rows.record);
-            body(&transaction).await
+            let said = self.read_rows(&transaction).await?;
+            for row in self.rows.all() {
+                transaction.add_read_conflict_key(row);
+            }
+            body(&transaction, said).await
         });
         written.await.map_err(|error| self.failed(error))
     }
@@ -422,15 +453,11 @@ impl SharedLog for StreamLog {
         let Some((pos, at)) = inner.counted.borrow().mark_before(before) else {
             return Ok(());
         };
-        let trimmed = inner.write(async |transaction| {
-            let floor = transaction.get(&inner.rows.floor, false).await?;
-            let floor = floor.as_deref().map(count::parse_floor).transpose()?;
-            if floor.is_some_and(|(theirs, _)| theirs >= pos) {
+        let trimmed = inner.write(async |transaction, said| {
+            if said.floor.0 >= pos {
                 return Ok(()); // another replica was faster
             }
-            let mut row = [0; FLOOR_LEN];
-            count::put_floor(&mut row, pos, at);
-            transaction.set(&inner.rows.floor, row);
+            transaction.set(&inner.rows.floor, count::floor_row(pos, at));
             inner.stream.trim(transaction, at).await
         });
         trimmed.await?;
@@ -440,9 +467,9 @@ impl SharedLog for StreamLog {
 
     async fn seal(&self) -> LogResult<Tail> {
         let inner = &self.inner;
-        let sealed = inner.write(async |transaction| {
-            if transaction.get(&inner.rows.sealed, false).await?.is_none() {
-                transaction.set(&inner.rows.sealed, "");
+        let sealed = inner.write(async |transaction, said| {
+            if !said.is_sealed {
+                transaction.set(&inner.rows.sealed, SEALED);
             }
             Ok(())
         });

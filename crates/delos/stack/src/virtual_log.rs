@@ -15,13 +15,15 @@ use crate::log::{LogError, LogPos, SharedLog, Tail};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::Error;
 use plinth_runtime::sync::Permits;
-use plinth_runtime::{Duration, nobody_has_lied, probe, sleep, trace};
+use plinth_runtime::{Duration, nobody_has_lied, now, probe, sleep, timeout, trace};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// How long to wait before the map is read again in the hope that somebody has changed it.
 const REFRESH_PAUSE: Duration = Duration::from_millis(10);
+/// How often somebody who waits for the next loglet looks whether the one before is still there.
+const CLEARED_LOOK: Duration = Duration::from_millis(500);
 const FORMAT: u8 = 1;
 const LOGLETS_MAX: usize = 10_000;
 /// So many of the newest parts stay in the map although they were trimmed: who tries a change again, because nobody
@@ -247,11 +249,20 @@ impl<R: Register, L: Loglets> VirtualLog<R, L> {
     }
 
     /// This loglet is sealed: waits for the one behind it. Somebody else who waits may have read the map already.
-    async fn await_next(&self, sealed: &Part) -> Result<(), LogError> {
+    async fn await_next(&self, sealed: &Part, loglet: &L::Log) -> Result<(), LogError> {
+        let mut look_at = now() + CLEARED_LOOK;
         while self.map.borrow().last() == sealed {
             if !self.refresh().await.map_err(LogError::Failed)? {
                 probe!("delos_waits_for_loglet");
                 sleep(REFRESH_PAUSE).await;
+            }
+            if now() >= look_at {
+                // Nobody goes on behind one whose rows are gone. Any other failure is for whoever adds the next one.
+                let tail = timeout(CLEARED_LOOK, loglet.check_tail()).await;
+                if tail == Some(Err(LogError::Cleared)) {
+                    return Err(LogError::Cleared);
+                }
+                look_at = now() + CLEARED_LOOK;
             }
         }
         Ok(())
@@ -365,7 +376,7 @@ impl<R: Register, L: Loglets> SharedLog for VirtualLog<R, L> {
                     self.check_part(pos, &part);
                     return Ok(pos);
                 }
-                Err(LogError::Sealed) => self.await_next(&part).await?,
+                Err(LogError::Sealed) => self.await_next(&part, &loglet).await?,
                 Err(error) => return Err(error),
             }
         }
@@ -382,7 +393,7 @@ impl<R: Register, L: Loglets> SharedLog for VirtualLog<R, L> {
                     is_sealed: false,
                 });
             }
-            self.await_next(&part).await?;
+            self.await_next(&part, &loglet).await?;
         }
     }
 

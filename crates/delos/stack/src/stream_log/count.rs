@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 const MARK_EVERY: u64 = 256;
 /// Bytes of the newest entries that stay in memory.
 const RECENT_BYTES: usize = 16 << 20;
-pub(super) const FLOOR_LEN: usize = 8 + Position::LEN;
+const FLOOR_LEN: usize = 8 + Position::LEN;
 
 pub(super) fn parse_floor(row: &[u8]) -> Result<Floor, Error> {
     let (pos, at) = row.split_first_chunk::<8>().ok_or(Error::file_corrupt)?;
@@ -23,9 +23,11 @@ pub(super) fn parse_floor(row: &[u8]) -> Result<Floor, Error> {
     }
 }
 
-pub(super) fn put_floor(row: &mut [u8; FLOOR_LEN], pos: LogPos, at: Position) {
+pub(super) fn floor_row(pos: LogPos, at: Position) -> [u8; FLOOR_LEN] {
+    let mut row = [0; FLOOR_LEN];
     row[..8].copy_from_slice(&pos.to_le_bytes());
     row[8..].copy_from_slice(&at.to_bytes());
+    row
 }
 
 /// Puts the parts of entries together.
@@ -245,12 +247,8 @@ impl Inner {
         if version <= self.counted.borrow().through {
             return Ok(());
         }
-        self.check_record(&transaction).await?;
-        let floor = transaction.get(&self.rows.floor, true).await?;
-        if let Some(row) = floor {
-            self.counted.borrow_mut().take_floor(parse_floor(&row)?);
-        }
-        let sealed = transaction.get(&self.rows.sealed, true).await?;
+        let said = self.read_rows(&transaction).await?;
+        self.counted.borrow_mut().take_floor(said.floor);
         let mut pace = Pace::new();
         loop {
             let at = self.counted.borrow().at;
@@ -272,7 +270,7 @@ impl Inner {
         );
         counted.at = counted.at.max(Position::of_version(version + 1));
         counted.through = version;
-        counted.is_sealed = sealed.is_some();
+        counted.is_sealed = said.is_sealed;
         Ok(())
     }
 

@@ -1,7 +1,9 @@
 use super::*;
+use crate::store_register::StoreRegister;
+use crate::virtual_log::{Loglets, VirtualLog};
 use plinth_client::testing::{CommitFault, MemoryCluster};
 use plinth_runtime::sim::{Locality, SimConfig, Simulation};
-use plinth_runtime::{fault, join_all, race};
+use plinth_runtime::{fault, race, timeout};
 
 fn simulated<T: 'static>(seed: u64, work: impl Future<Output = T> + 'static) -> T {
     let sim = Simulation::new(seed, SimConfig::default());
@@ -245,6 +247,76 @@ fn a_log_whose_rows_somebody_has_cleared_does_nothing_any_more_and_is_not_opened
             assert!(!cluster.rows().keys().any(|key| key.starts_with(b"delos/")));
         });
     }
+}
+
+/// Clears one row.
+async fn clear(cluster: &MemoryCluster, row: &'static str) {
+    let clearing = cluster.database();
+    let clearing = clearing.run(async |transaction| {
+        transaction.clear(row);
+        Ok(())
+    });
+    clearing.await.expect("cleared");
+}
+
+#[test]
+fn a_log_of_which_one_row_was_cleared_does_nothing_any_more_and_is_not_opened() {
+    for row in ["delos/a/record", "delos/a/floor", "delos/a/sealed"] {
+        for is_sealed in [false, true] {
+            simulated(1, async move {
+                let cluster = MemoryCluster::new();
+                let logs = [open(&cluster, "a").await, open(&cluster, "a").await];
+                for number in 0..600 {
+                    logs[0].append(entry(number)).await.expect("appended");
+                }
+                logs[0].prefix_trim(512).await.expect("trimmed");
+                if is_sealed {
+                    logs[0].seal().await.expect("sealed");
+                }
+                clear(&cluster, row).await;
+                let gone = Err(LogError::Cleared);
+                let again = StreamLog::open(&cluster.database(), "a").await;
+                assert_eq!(again.map(|_| 0), gone, "{row}");
+                assert_eq!(logs[1].check_tail().await.map(|_| 0), gone, "{row}");
+                let appended = logs[0].append(entry(5)).await;
+                assert!(appended.is_err(), "{row}: {appended:?}");
+                assert_eq!(logs[0].seal().await.map(|_| 0), gone, "{row}");
+                assert_eq!(logs[0].append(entry(5)).await, gone, "{row}");
+            });
+        }
+    }
+}
+
+/// Parts of a log, each in a stream.
+struct Streams(Database);
+
+impl Loglets for Streams {
+    type Log = StreamLog;
+
+    async fn open(&self, description: &Bytes) -> LogResult<StreamLog> {
+        let name = std::str::from_utf8(description).expect("a name");
+        StreamLog::open(&self.0, name).await
+    }
+}
+
+#[test]
+fn who_waits_behind_a_sealed_log_hears_that_its_rows_were_cleared() {
+    simulated(1, async {
+        let cluster = MemoryCluster::new();
+        let database = cluster.database();
+        let register = StoreRegister::new(&database, "service");
+        let log = VirtualLog::open(register, Streams(database), "a".into()).await;
+        let log = Rc::new(log.expect("it is made"));
+        log.append(entry(1)).await.expect("appended");
+        log.seal().await.expect("sealed");
+        let waiting = log.clone();
+        let waiting = spawn("waits", async move { waiting.append(entry(2)).await });
+        sleep(Duration::from_secs(2)).await;
+        assert!(!waiting.is_finished(), "nobody has added another one yet");
+        clear(&cluster, "delos/a/record").await;
+        let told = timeout(Duration::from_secs(5), waiting).await;
+        assert_eq!(told, Some(Err(LogError::Cleared)));
+    });
 }
 
 #[test]
