@@ -173,7 +173,7 @@ impl Zelos {
                 .push(execute(&mut plan, operation, head.gateway));
         }
         seen.check()?;
-        if !plan.missing.is_empty() {
+        if !plan.is_all_read() {
             return Err(Error::internal_error);
         }
         plan.end();

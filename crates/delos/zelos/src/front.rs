@@ -283,6 +283,13 @@ impl Front {
             Request::GetChildren { path, .. } | Request::GetChildren2 { path, .. } => {
                 (path, false, true)
             }
+            Request::List { path, .. } | Request::ListRecursive { path, .. } => {
+                // Again if somebody has changed some of it meanwhile.
+                while paths::is_valid(paths::named(path))
+                    && !self.replica.load_below(request, left).await?
+                {}
+                return Ok(());
+            }
             _ => return Ok(()),
         };
         let path = paths::named(path);

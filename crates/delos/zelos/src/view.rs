@@ -10,7 +10,7 @@ use plinth_keeper::sessions::SessionRow;
 use plinth_keeper::store::{Most, Page};
 use plinth_keeper::tree::execute::{Operation, Owner};
 use plinth_keeper::tree::node::Node;
-use plinth_keeper::tree::plan::{Known, View};
+use plinth_keeper::tree::plan::{Known, Names, View};
 use plinth_keeper::tree::quota::{Exceeded, Quotas};
 use plinth_keeper::tree::rows::Rows;
 use plinth_keeper::tree::written::Sink;
@@ -223,6 +223,20 @@ impl View for Seen<'_> {
                 trace_warn!("ZelosNodeDamaged", "path" => path, "error" => error);
                 self.failed.set(Some(error));
                 Known::Absent
+            }
+        }
+    }
+
+    fn children(&self, path: &str) -> Names {
+        match self.page(&self.rows.children(path), Most::ALL) {
+            Ok(page) => {
+                let keys = page.rows.iter();
+                let names = keys.filter_map(|(key, _)| self.rows.child_of(path, key));
+                Names::All(names.map(Text::from).collect())
+            }
+            Err(error) => {
+                self.failed.set(Some(error));
+                Names::All(Vec::new())
             }
         }
     }

@@ -6,8 +6,8 @@ use super::run::{Compared, Plan, Server, run};
 use bytes::Bytes;
 use plinth_core::output::Output;
 use plinth_keeper::wire::{
-    Answer, AnswerHeader, Code, ConnectAnswer, Header, Request, Stat, Text, decode_connect_request,
-    decode_request, encode_answer, encode_connect_answer, take_frame,
+    Answer, AnswerHeader, Code, ConnectAnswer, Dialect, Header, Request, Stat, Text,
+    decode_connect_request, decode_request, encode_answer, encode_connect_answer, take_frame,
 };
 use plinth_runtime::net::listen;
 use plinth_runtime::serve::{Inbox, Outbox, accept, session};
@@ -138,7 +138,8 @@ impl Fake {
                     is_short = self.greet(out, frame) == TIMEOUT_MS;
                     return Ok::<(), Infallible>(());
                 }
-                let (Header { xid, .. }, request) = decode_request(frame).expect("it has a header");
+                let (Header { xid, .. }, request) =
+                    decode_request(frame, Dialect::ZooKeeper).expect("it has a header");
                 self.zxid.set(self.zxid.get() + 1);
                 let answer = self.answer(request.expect("it can be read"));
                 let header = AnswerHeader {

@@ -27,6 +27,12 @@ pub struct ForClients {
     /// Refuse what hard limits of quotas do not allow, and trace what passes soft ones, as ZooKeeper's enforceQuota
     #[arg(long)]
     enforce_quota: bool,
+    /// Answer as ZooKeeper and no more: without what ClickHouse asks its own keeper for, and without /keeper
+    #[arg(long)]
+    no_clickhouse: bool,
+    /// Where this process is, as /keeper/availability_zone tells ClickHouse's clients, who choose a near one
+    #[arg(long, value_name = "NAME")]
+    zone: Option<String>,
     /// Id of the super user, as ZooKeeper's superDigest: `super:` and the hash of the password
     #[arg(long, value_name = "DIGEST", env = SUPER_DIGEST)]
     super_digest: Option<String>,
@@ -45,6 +51,8 @@ impl ForClients {
             super_digest: self.super_digest.clone(),
             x509_super_user: None, // of those that have a secure port
             enforce_quota: self.enforce_quota,
+            clickhouse: !self.no_clickhouse,
+            zone: self.zone.clone(),
         };
         let shortest = self.min_session_timeout_ms.unwrap_or(2 * self.tick_ms);
         let longest = self.max_session_timeout_ms.unwrap_or(20 * self.tick_ms);
@@ -72,6 +80,12 @@ impl ForClients {
         }
         if self.enforce_quota {
             command.arg("--enforce-quota");
+        }
+        if self.no_clickhouse {
+            command.arg("--no-clickhouse");
+        }
+        if let Some(zone) = &self.zone {
+            command.args(["--zone", zone]);
         }
         if let Some(digest) = &self.super_digest {
             command.env(SUPER_DIGEST, digest);

@@ -82,7 +82,9 @@ impl Kind {
     pub fn of(request: &Request) -> Kind {
         match request {
             Request::Create { .. } => Kind::Create,
-            Request::Delete { .. } => Kind::Delete,
+            Request::Delete { .. }
+            | Request::TryDelete { .. }
+            | Request::DeleteRecursive { .. } => Kind::Delete,
             Request::SetData { .. } => Kind::SetData,
             Request::SetAcl { .. } => Kind::SetAcl,
             Request::Multi { .. } => Kind::Multi,
@@ -90,7 +92,10 @@ impl Kind {
             Request::Exists { .. } => Kind::Exists,
             Request::GetData { .. } => Kind::GetData,
             Request::GetAcl { .. } => Kind::GetAcl,
-            Request::GetChildren { .. } | Request::GetChildren2 { .. } => Kind::GetChildren,
+            Request::GetChildren { .. }
+            | Request::GetChildren2 { .. }
+            | Request::List { .. }
+            | Request::ListRecursive { .. } => Kind::GetChildren,
             Request::MultiRead { .. } => Kind::MultiRead,
             Request::Sync { .. } => Kind::Sync,
             Request::Ping => Kind::Ping,

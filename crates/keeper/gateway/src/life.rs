@@ -51,6 +51,10 @@ pub struct Options {
     pub x509_super_user: Option<String>,
     /// Quotas are enforced: hard limits are hard, and the trace tells of soft ones (ZooKeeper's `enforceQuota`).
     pub enforce_quota: bool,
+    /// Understand what ClickHouse's keeper does besides ZooKeeper's requests, and say so at `/keeper`.
+    pub clickhouse: bool,
+    /// Where this gateway is, for ClickHouse's clients, who choose a near one.
+    pub zone: Option<String>,
 }
 
 impl Default for Options {
@@ -64,6 +68,8 @@ impl Default for Options {
             super_digest: None,
             x509_super_user: None,
             enforce_quota: false,
+            clickhouse: true,
+            zone: None,
         }
     }
 }

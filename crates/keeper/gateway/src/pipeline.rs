@@ -30,9 +30,10 @@ use crate::queue::{Queue, Queued};
 use crate::replica::Replica;
 use crate::store::Boxed;
 use crate::tree::execute::Operation;
-use crate::tree::plan::{Known, View};
+use crate::tree::plan::{Known, Names, View};
 use crate::tree::quota::{Exceeded, Quotas};
 use crate::tree::rows::Lock;
+use crate::wire::Text;
 use crate::writes::{Complete, Listener, Writes};
 use crate::{BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX};
 use company::Company;
@@ -43,7 +44,7 @@ use plinth_core::version::Versionstamp;
 use plinth_runtime::sync::{Notify, OneshotReceiver, OneshotSender, Watch, oneshot};
 use plinth_runtime::{Duration, Either, probe, race, random, sleep};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 /// Pause after an error that will go away.
@@ -54,26 +55,37 @@ const IDLE_AFTER: Duration = Duration::from_millis(10);
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What operations are executed on.
-struct Seen<'a>(&'a Replica, &'a dyn Listener);
+struct Seen<'a> {
+    replica: &'a Replica,
+    listener: &'a dyn Listener,
+    /// Nodes whose lists of children take too much memory.
+    too_long: &'a BTreeSet<Text>,
+}
 
 impl View for Seen<'_> {
     fn node(&self, path: &str) -> Known {
-        self.0.node_if_known(path)
+        self.replica.node_if_known(path)
+    }
+    fn children(&self, path: &str) -> Names {
+        if self.too_long.contains(path) {
+            return Names::TooLong;
+        }
+        self.replica.names(path).map_or(Names::Unknown, Names::All)
     }
     fn owns(&self, session: i64) -> bool {
-        self.1.owns(session)
+        self.listener.owns(session)
     }
     fn is_silent(&self, session: i64) -> bool {
-        self.1.is_silent(session)
+        self.listener.is_silent(session)
     }
     fn quotas(&self) -> Rc<Quotas> {
-        self.0.quotas.borrow().clone()
+        self.replica.quotas.borrow().clone()
     }
     fn enforces_quotas(&self) -> bool {
-        self.1.enforces_quotas()
+        self.listener.enforces_quotas()
     }
     fn exceeds(&self, exceeded: &Exceeded, path: &str) {
-        self.1.exceeds(exceeded, path);
+        self.listener.exceeds(exceeded, path);
     }
 }
 

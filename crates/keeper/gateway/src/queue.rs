@@ -37,7 +37,8 @@ impl Queued {
         let Operation::Look { request, .. } = &self.operation else {
             return false;
         };
-        let is_data = |request: &Request| matches!(request, Request::GetData { .. });
+        let is_data =
+            |request: &Request| matches!(request, Request::GetData { .. } | Request::List { .. });
         request.parts().iter().any(is_data)
     }
 }

@@ -4,13 +4,16 @@
 //! What is not in memory is loaded. Others may change it as fast as that: then the read takes its turn in the pipeline,
 //! which does not move on meanwhile.
 
+mod lists;
 mod multi;
+pub mod system;
 
 use crate::acl;
 use crate::paths;
 use crate::replica::Replica;
 use crate::store::may_pass;
 use crate::talk::Talk;
+use crate::tree::clickhouse::is_as_expected;
 use crate::tree::execute::Operation;
 use crate::tree::node::{Data, Node};
 use crate::tree::plan::Known;
@@ -35,8 +38,11 @@ const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// True for a read that can be answered in the middle of a batch: all that it needs is loaded with the batch.
 pub fn can_ride(request: &Request) -> bool {
     match request {
-        Request::GetData { path, .. } => !is_counted(path),
-        Request::Exists { .. } | Request::GetChildren { .. } | Request::GetChildren2 { .. } => true,
+        // What is shown of the keeper itself depends on another node, too.
+        Request::GetData { path, .. } => !is_counted(path) && !system::is_in(path),
+        Request::Exists { path, .. }
+        | Request::GetChildren { path, .. }
+        | Request::GetChildren2 { path, .. } => !system::is_in(path),
         _ => false,
     }
 }
@@ -87,6 +93,14 @@ async fn answer_other(connection: &Talk, xid: i32, request: Request) {
             breaks_off,
         } => {
             multi::answer(connection, xid, operations, breaks_off).await;
+        }
+        Request::List { .. } | Request::ListRecursive { .. } => {
+            multi::answer_one(connection, xid, request).await;
+        }
+        Request::CheckNotExists { .. } | Request::CheckStat { .. } => {
+            let result = check(connection, &request).await;
+            let result = result.map(|()| Answer::Empty);
+            connection.answer_with(xid, result.as_ref().map_err(|code| *code));
         }
         Request::SetWatches { .. } => set_watches(connection, xid, request).await,
         Request::GetEphemerals { prefix } => {
@@ -304,8 +318,21 @@ async fn node(connection: &Talk, path: &str) -> Result<Option<Rc<Node>>, Code> {
         return Ok(None);
     }
     let mut tries = Tries::new();
+    let may_be_shown = connection.gateway.options.clickhouse && system::is_in(path);
     loop {
+        if may_be_shown
+            && matches!(
+                connection.life.replica.node_if_known(system::ROOT),
+                Known::Unknown
+            )
+        {
+            load(connection, system::ROOT).await?;
+            continue;
+        }
         match connection.life.replica.node_if_known(path) {
+            _ if system::is_shown(connection, path) => {
+                return Ok(system::node(&connection.gateway.options, path));
+            }
             Known::Here(node) => return Ok(Some(node)),
             Known::Absent => return Ok(None),
             Known::Damaged => return Err(Code::DATA_INCONSISTENCY),
@@ -464,7 +491,7 @@ async fn readable_list(
     let is_known = || replica.with_children(path, |_| ()).is_some();
     loop {
         let node = readable(connection, path).await?;
-        if is_known() {
+        if is_known() || system::is_shown(connection, path) {
             return Ok(Some(node));
         }
         if !tries.again() {
@@ -477,6 +504,38 @@ async fn readable_list(
         if !is_known() {
             let _ = connection.life.pipeline.refreshed().await;
         }
+    }
+}
+
+/// The names in a list that is known.
+fn names_of(connection: &Talk, path: &str) -> Vec<Text> {
+    let shown = system::children(connection, path);
+    let names = shown.or_else(|| connection.life.replica.names(path));
+    names.unwrap_or_default()
+}
+
+/// A check by itself, as of an operation of a multi.
+async fn check(connection: &Talk, request: &Request) -> Result<(), Code> {
+    let (Request::CheckNotExists { path, version } | Request::CheckStat { path, version, .. }) =
+        request
+    else {
+        return Err(Code::UNIMPLEMENTED);
+    };
+    if !paths::is_valid(path) {
+        return Err(Code::BAD_ARGUMENTS);
+    }
+    let node = match (readable(connection, path).await, request) {
+        (Err(Code::NO_NODE), Request::CheckNotExists { .. }) => return Ok(()),
+        (node, _) => node?,
+    };
+    let is_expected = *version == -1 || node.version == *version;
+    match request {
+        Request::CheckStat { stat, .. } if is_expected && is_as_expected(&node.stat(), stat) => {
+            Ok(())
+        }
+        Request::CheckStat { .. } => Err(Code::BAD_VERSION),
+        _ if is_expected => Err(Code::NODE_EXISTS),
+        _ => Ok(()),
     }
 }
 
@@ -495,6 +554,13 @@ async fn children(connection: &Talk, xid: i32, path: &str, watch: bool, with_sta
     }
     let header = header(connection, xid);
     let stat = with_stat.then(|| node.stat());
+    if let Some(names) = system::children(connection, paths::named(path)) {
+        let names = names.iter().map(|name| &**name);
+        connection.answer(header, |out| {
+            encode_children(out, header, names, stat.as_ref())
+        });
+        return true;
+    }
     let replica = &connection.life.replica;
     replica.with_children(paths::named(path), |names| {
         let names = names.iter().map(|name| &**name);

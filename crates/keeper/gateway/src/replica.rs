@@ -22,7 +22,7 @@ use crate::tree::rows::Rows;
 use crate::tree::totals::Totals;
 use crate::wire::{Request, Text};
 use crate::zxid::Zxids;
-use crate::{END_NODES_MAX, LIST_PAGE_BYTES, REMEMBERED_CHANGES};
+use crate::{END_NODES_MAX, LIST_BYTES_MAX, LIST_PAGE_BYTES, REMEMBERED_CHANGES};
 use bytes::{Bytes, BytesMut};
 use plinth_core::key::{KeyRange, printable};
 use plinth_core::{Error, Result, Version};
@@ -125,12 +125,15 @@ impl Replica {
         self.cache.borrow_mut().unpin(path);
     }
 
-    /// Memory of what a read looks at, as far as that is known: all of it once it is loaded.
+    /// Memory of what a read looks at, as far as that is known: all of it once it is loaded. Of a list that looks at
+    /// its children the list alone.
     pub fn cost(&self, read: &Request) -> usize {
         let (Request::Exists { path, .. }
         | Request::GetData { path, .. }
         | Request::GetChildren { path, .. }
-        | Request::GetChildren2 { path, .. }) = read
+        | Request::GetChildren2 { path, .. }
+        | Request::List { path, .. }
+        | Request::ListRecursive { path, .. }) = read
         else {
             return 0;
         };
@@ -140,7 +143,8 @@ impl Replica {
             (Known::Here(node), Request::GetData { .. }) if node.data.is_unread() => {
                 node.data.len()
             }
-            (Known::Here(node), Request::GetChildren { .. } | Request::GetChildren2 { .. }) => {
+            (Known::Here(_), Request::Exists { .. } | Request::GetData { .. }) => 0,
+            (Known::Here(node), _) => {
                 let unread = usize::try_from(node.counts.present).unwrap_or(0) * CHILD_BYTES;
                 cache.bytes_of_list(path).unwrap_or(unread)
             }
@@ -330,6 +334,13 @@ impl Replica {
         visit: impl FnOnce(&BTreeSet<Box<str>>) -> R,
     ) -> Option<R> {
         self.cache.borrow().children(path).map(visit)
+    }
+
+    /// The names of the node's children, if they are known.
+    pub fn names(&self, path: &str) -> Option<Vec<Text>> {
+        self.with_children(path, |names| {
+            names.iter().map(|name| Text::from(&**name)).collect()
+        })
     }
 
     /// Reads the list of children into the cache, if the node is there. False if it takes more than `most` bytes of
@@ -541,6 +552,76 @@ impl Replica {
         };
         let are_of_now = self.is_unchanged(version, is_one);
         Ok((all, are_of_now))
+    }
+}
+
+impl Replica {
+    /// Loads what a list looks at that has more of the children than their names, or that has all nodes below one: as
+    /// far as `left` bytes of memory go. False if the rows do not have, at the replica's version, what it has changed
+    /// last, or somebody changes them meanwhile.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn load_below(&self, request: &Request, mut left: usize) -> Result<bool> {
+        let (path, with_data, is_deep) = match request {
+            Request::List { path, details, .. } => {
+                (path, details.is_some_and(|details| details.data), false)
+            }
+            Request::ListRecursive { path, .. } => (path, false, true),
+            _ => return Ok(true),
+        };
+        let first = Text::from(paths::named(path));
+        if !self.load_child(&first, false, left).await? {
+            return Ok(false);
+        }
+        let mut lists = VecDeque::from([first]);
+        while let Some(path) = lists.pop_front() {
+            let is_here = |path: &str| matches!(self.node_if_known(path), Known::Here(_));
+            if is_here(&path) && self.names(&path).is_none() {
+                let is_short = self
+                    .load_children(&path, left.min(LIST_BYTES_MAX.get()))
+                    .await?;
+                if is_short && is_here(&path) && self.names(&path).is_none() {
+                    return Ok(false);
+                }
+            }
+            let Some(rest) = left.checked_sub(self.bytes_of(&path)) else {
+                return Ok(true);
+            };
+            left = rest;
+            for name in self.names(&path).unwrap_or_default() {
+                let child = Text::from(paths::join(&path, &name));
+                if !self.load_child(&child, with_data, left).await? {
+                    return Ok(false);
+                }
+                let Some(rest) = left.checked_sub(self.bytes_of(&child)) else {
+                    return Ok(true);
+                };
+                left = rest;
+                if is_deep {
+                    lists.push_back(child);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    async fn load_child(&self, child: &str, with_data: bool, left: usize) -> Result<bool> {
+        let is_unknown = matches!(self.node_if_known(child), Known::Unknown);
+        if is_unknown && !self.load(child).await? {
+            return Ok(false);
+        }
+        match self.node_if_known(child) {
+            Known::Here(node) if with_data && node.data.len() <= left => {
+                Ok(self.data(child, &node).await?.is_some())
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// Memory of a node, and of its list of children if that is known.
+    pub fn bytes_of(&self, path: &str) -> usize {
+        self.cache.borrow().bytes_of(path)
     }
 }
 

@@ -19,8 +19,8 @@ use crate::talk::Talk;
 use crate::tree::execute::{Caller, Executed, Operation, Owner, Shape};
 use crate::watches::Client;
 use crate::wire::{
-    Answer, AnswerHeader, Code, FrameError, Header, MultiResult, Request, Skip, decode_request,
-    encode_answer, take_frame, xid,
+    Answer, AnswerHeader, Code, Dialect, FrameError, Header, MultiResult, Request, Skip,
+    decode_request, encode_answer, take_frame, xid,
 };
 use crate::writes::{Outcome, StepStat};
 use crate::{FRAME_BYTES_MAX, acl, admin, greeting, read_only, reads};
@@ -166,6 +166,14 @@ impl Talk {
         }
     }
 
+    /// Whose requests this gateway understands.
+    fn dialect(&self) -> Dialect {
+        match self.gateway.options.clickhouse {
+            true => Dialect::ClickHouse,
+            false => Dialect::ZooKeeper,
+        }
+    }
+
     async fn answer_requests(&self, arrivals: &mut Arrivals) {
         let mut pace = Pace::new();
         while !self.outbox.is_closed() {
@@ -210,7 +218,7 @@ impl Talk {
         self.count_received();
         self.outbox.has_room(UNSENT_BYTES_MAX).await;
         self.knows_that_it_lives().await;
-        let Ok((header, request)) = decode_request(frame) else {
+        let Ok((header, request)) = decode_request(frame, self.dialect()) else {
             return ControlFlow::Break(());
         };
         let kind = request.as_ref().map_or(Kind::Other, Kind::of);
@@ -218,7 +226,7 @@ impl Talk {
         if !kind.is_write() {
             self.may_be_answered(&heard).await;
         }
-        match request {
+        match request.map(Request::simplified) {
             Ok(request) if self.pending.get() > 0 && reads::can_ride(&request) => {
                 self.ride(header.xid, request, (asked, heard)).await;
             }
@@ -313,7 +321,8 @@ impl Talk {
             request if self.is_read_only && read_only::is_refused(&request) => {
                 self.answer_with(header.xid, Err(Code::NOT_READ_ONLY));
             }
-            request if request.changes_nodes() => {
+            mut request if request.changes_nodes() => {
+                reads::system::guard(&self.gateway.options, self, &mut request);
                 let operation = Operation::Request(self.caller(), request);
                 self.submit(header.xid, operation, (asked, heard)).await;
             }
@@ -484,37 +493,33 @@ fn answer_of(shape: Shape, stats: Vec<StepStat>) -> Answer {
         Shape::Empty
         | Shape::Deleted
         | Shape::Checked
+        | Shape::Done { .. }
         | Shape::Taken { .. }
         | Shape::Unfinished => Answer::Empty,
-        Shape::Path(path) => Answer::Path(path),
+        Shape::Path(path) | Shape::Ensured { path, .. } => Answer::Path(path),
         Shape::PathAndStat(path) => Answer::PathAndStat(path, stat()),
         Shape::Stat(_) => Answer::Stat(stat()),
     }
 }
 
-/// Every step but a check has changed something, and has a place in `stats`.
+/// Every step has a place in `stats` for each of its changes.
 fn results_of(shapes: Vec<Shape>, stats: Vec<StepStat>) -> Vec<MultiResult> {
-    let steps = shapes.iter().filter(|shape| **shape != Shape::Checked);
-    assert_eq!(
-        steps.count(),
-        stats.len(),
-        "the state after each step of a multi"
-    );
+    let changes: usize = shapes.iter().map(Shape::changes).sum();
+    assert_eq!(changes, stats.len(), "the state after each step of a multi");
     let mut stats = stats.into_iter();
-    let result = |shape| {
-        if shape == Shape::Checked {
-            return MultiResult::Checked;
-        }
-        let stat = stats.next().flatten().unwrap_or_default();
+    let result = |shape: Shape| {
+        let stat = stats.by_ref().take(shape.changes()).last();
+        let stat = stat.flatten().unwrap_or_default();
         match shape {
+            Shape::Checked => MultiResult::Checked,
             Shape::Path(path) => MultiResult::Path(path),
             Shape::PathAndStat(path) => MultiResult::PathAndStat(path, stat),
             Shape::Stat(_) => MultiResult::Stat(stat),
-            Shape::Deleted
-            | Shape::Empty
-            | Shape::Checked
-            | Shape::Taken { .. }
-            | Shape::Unfinished => MultiResult::Deleted,
+            Shape::Done { opcode, .. } => MultiResult::Done(opcode),
+            Shape::Ensured { path, .. } => MultiResult::Ensured(path),
+            Shape::Deleted | Shape::Empty | Shape::Taken { .. } | Shape::Unfinished => {
+                MultiResult::Deleted
+            }
         }
     };
     shapes.into_iter().map(result).collect()

@@ -1,6 +1,7 @@
 //! Tests of the keeper from outside: one program, which is linked once, with a module for each suite.
 
 mod cleared;
+mod clickhouse;
 mod damaged;
 mod fresh;
 mod gateways;

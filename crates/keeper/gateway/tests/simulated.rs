@@ -82,6 +82,16 @@ fn a_transaction_that_is_shown_in_part_is_found() {
 }
 
 #[test]
+fn a_tree_that_is_deleted_in_part_is_found() {
+    is_found_in("keeper_deleted_in_part", 2, calm(2));
+}
+
+#[test]
+fn a_watch_among_several_reads_that_is_forgotten_is_found() {
+    is_found_in("keeper_watch_among_reads_lost", 2, calm(2));
+}
+
+#[test]
 fn a_batch_that_overlooks_the_one_before_it_is_found() {
     // A gateway that has others beside it gives its transactions conflict ranges, which hide the fault.
     is_found_in("keeper_batches_overlap", 4, calm(1));

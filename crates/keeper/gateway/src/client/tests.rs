@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::wire::{
-    AnswerHeader, Header, Stat, decode_connect_request, decode_request, encode_answer,
+    AnswerHeader, Dialect, Header, Stat, decode_connect_request, decode_request, encode_answer,
     encode_connect_answer, encode_event, event,
 };
 use plinth_runtime::net::listen;
@@ -108,7 +108,8 @@ async fn serve(seen: Rc<Seen>, script: Script, mut inbox: Inbox, outbox: Rc<Outb
             });
             continue;
         }
-        let (header, request) = decode_request(frame).expect("it has a header");
+        let (header, request) =
+            decode_request(frame, Dialect::ClickHouse).expect("it has a header");
         let request = request.expect("it can be read");
         seen.requests.borrow_mut().push((header, request.clone()));
         if push(&|out| script(out, header, &request)).is_break() {

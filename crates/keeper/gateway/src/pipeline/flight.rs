@@ -142,10 +142,11 @@ impl Pipeline {
         let kept = self.replica.keep_all();
         self.apart.set(self.apart.get().saturating_sub(1));
         let mut operations = Some(batch);
+        let mut too_long = BTreeSet::new();
         while let Some(batch) = operations.take().filter(|_| !self.is_lost()) {
             let mut batch = batch;
             operations = match self.load_needs(&mut batch).await {
-                Ok(true) => self.launch(batch, &kept).await,
+                Ok(true) => self.launch(batch, &kept, &mut too_long).await,
                 Ok(false) => Some(batch),
                 Err(error) => {
                     self.recover_from(error).await;
@@ -271,6 +272,9 @@ impl Pipeline {
                     .await?;
                 Ok(!is_short || is_known())
             }
+            Request::List { .. } | Request::ListRecursive { .. } => {
+                replica.load_below(request, left).await
+            }
             _ => Ok(true),
         }
     }
@@ -328,22 +332,54 @@ impl Pipeline {
         Ok(())
     }
 
+    /// Reads what a plan has missed. Lists that need too much memory are noted.
+    async fn load_missing(
+        &self,
+        nodes: Vec<Text>,
+        lists: Vec<Text>,
+        too_long: &mut BTreeSet<Text>,
+    ) -> Result<()> {
+        self.load(nodes).await?;
+        for path in lists {
+            let is_read = self.replica.load_children(&path, LIST_BYTES_MAX.get());
+            if !is_read.await? {
+                probe!("keeper_list_to_delete_too_long");
+                too_long.insert(path);
+            } else if self.replica.names(&path).is_none() {
+                // The store's rows lack what this gateway itself has changed last.
+                self.refresh().await;
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the operations if they must be executed again.
-    async fn launch(&self, batch: Vec<Queued>, kept: &KeepAll) -> Option<Vec<Queued>> {
+    async fn launch(
+        &self,
+        batch: Vec<Queued>,
+        kept: &KeepAll,
+        too_long: &mut BTreeSet<Text>,
+    ) -> Option<Vec<Queued>> {
         if batch.iter().all(|queued| queued.is_look()) {
             self.complete_looks(batch);
             return None;
         }
-        let view = Seen(&self.replica, &*self.listener);
+        let view = Seen {
+            replica: &self.replica,
+            listener: &*self.listener,
+            too_long,
+        };
         let mut plan = Plan::new(&view, unix_time_ms() as i64, self.seed);
         let mut executed = Vec::with_capacity(batch.len());
         for (piece, queued) in (0..).zip(&batch) {
             plan.begin(piece);
             executed.push(execute(&mut plan, &queued.operation, self.gateway));
         }
-        if !plan.missing.is_empty() {
+        if !plan.is_all_read() {
             let missing: BTreeSet<Text> = std::mem::take(&mut plan.missing).into_iter().collect();
-            if let Err(error) = self.load(missing.into_iter().collect()).await {
+            let lists = std::mem::take(&mut plan.missing_lists);
+            let missing = missing.into_iter().collect();
+            if let Err(error) = self.load_missing(missing, lists, too_long).await {
                 self.recover_from(error).await;
             }
             return Some(batch);

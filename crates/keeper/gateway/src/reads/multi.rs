@@ -5,20 +5,26 @@
 //! pipeline, which does not move on meanwhile. The answer leaves at the moment whose state it shows: later it would be
 //! behind events of what it does not show.
 
-use super::{Tries, caught_up, header, in_the_pipeline, node, readable_list, readable_with_data};
+use super::{
+    Tries, caught_up, header, in_the_pipeline, lists, names_of, node, readable, readable_list,
+    readable_with_data,
+};
 use crate::paths;
 use crate::replica::Replica;
 use crate::room::once;
 use crate::talk::Talk;
-use crate::wire::{Answer, Code, MultiResult, Request, Text, encode_answer};
+use crate::wire::{Answer, Code, MultiResult, Request, Stat, Text, encode_answer};
 use crate::{ANSWER_BYTES_MAX, LIST_BYTES_MAX, READ_TRIES};
+use bytes::Bytes;
+use plinth_runtime::random::chance;
 use plinth_runtime::{join_all, planted, probe};
+use std::cell::RefCell;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 /// Reads of a request that wait for the store at the same time.
-const LOADS_AT_ONCE: usize = 100;
+pub(super) const LOADS_AT_ONCE: usize = 100;
 /// What a request reserves first. One that needs more reserves so many times as much, until it is enough.
 const FIRST_BYTES: usize = 64 << 10;
 const GROWTH: usize = 8;
@@ -27,6 +33,15 @@ type Results = Result<Vec<MultiResult>, Code>;
 
 /// Answers the request.
 pub async fn answer(connection: &Talk, xid: i32, operations: Vec<Request>, breaks_off: bool) {
+    answer_as(connection, xid, operations, Form::Several { breaks_off }).await;
+}
+
+/// Answers one read that looks at many nodes.
+pub async fn answer_one(connection: &Talk, xid: i32, operation: Request) {
+    answer_as(connection, xid, vec![operation], Form::One).await;
+}
+
+async fn answer_as(connection: &Talk, xid: i32, operations: Vec<Request>, form: Form) {
     // What is counted for the answer is of no one state anyway, and waits each time.
     let (mut counted, mut counted_at) = (Vec::new(), None);
     for operation in operations.iter().filter(|operation| is_counted(operation)) {
@@ -40,7 +55,7 @@ pub async fn answer(connection: &Talk, xid: i32, operations: Vec<Request>, break
         operations,
         counted,
         counted_at,
-        breaks_off,
+        form,
     });
     if is_torn() {
         return several.answer_one_by_one(connection).await;
@@ -57,6 +72,13 @@ fn is_torn() -> bool {
     )
 }
 
+/// How the answer looks.
+#[derive(Clone, Copy)]
+enum Form {
+    One,
+    Several { breaks_off: bool },
+}
+
 /// A request, and what was counted for it.
 struct Several {
     xid: i32,
@@ -64,7 +86,7 @@ struct Several {
     counted: Vec<MultiResult>,
     /// All changes up to this zxid are in it.
     counted_at: Option<i64>,
-    breaks_off: bool,
+    form: Form,
 }
 
 impl Several {
@@ -77,12 +99,24 @@ impl Several {
     }
 
     fn send(&self, connection: &Talk, results: Vec<MultiResult>) {
+        for (operation, result) in self.operations.iter().zip(&results) {
+            set_watch(connection, operation, result);
+        }
         let mut header = header(connection, self.xid);
         header.zxid = self.counted_at.unwrap_or(header.zxid);
-        if self.breaks_off {
-            header.error = Code::MARSHALLING_ERROR.0;
-        }
-        let answer = Answer::MultiRead(results);
+        let answer = match self.form {
+            Form::One => match results.into_iter().next().map(alone) {
+                Some(Ok(answer)) => answer,
+                Some(Err(code)) => return connection.answer_with(self.xid, Err(code)),
+                None => return connection.answer_with(self.xid, Err(Code::SYSTEM_ERROR)),
+            },
+            Form::Several { breaks_off } => {
+                if breaks_off {
+                    header.error = Code::MARSHALLING_ERROR.0;
+                }
+                Answer::MultiRead(results)
+            }
+        };
         connection.answer(header, |out| encode_answer(out, header, &answer));
     }
 
@@ -149,7 +183,7 @@ impl Several {
         reserved: &Reserved,
     ) -> Result<bool, Code> {
         for _ in 0..READ_TRIES.get() {
-            if !self.load(connection, reserved.bytes).await? {
+            if !self.load(connection, reserved).await? {
                 return Ok(false);
             }
             if self.answer_now(connection) {
@@ -160,9 +194,9 @@ impl Several {
         self.answer_in_the_pipeline(connection, reserved).await
     }
 
-    /// Loads what the replica does not know. False if that takes more than `most` bytes.
-    async fn load(&self, connection: &Talk, most: usize) -> Result<bool, Code> {
-        let mut left = most;
+    /// Loads what the replica does not know. False if that takes more than was reserved.
+    async fn load(&self, connection: &Talk, reserved: &Reserved) -> Result<bool, Code> {
+        let mut left = reserved.bytes;
         let loaded = self.operations.iter();
         let loaded = once(loaded.filter(|operation| !is_counted(operation)));
         for some in loaded.chunks(LOADS_AT_ONCE) {
@@ -173,6 +207,14 @@ impl Several {
             for list in lists {
                 // One after the other: nobody knows how long the names are.
                 let Some(rest) = load_list(connection, list, left).await? else {
+                    return Ok(false);
+                };
+                left = rest;
+            }
+            let (deep, others): (Vec<&Request>, Vec<&Request>) =
+                others.into_iter().partition(|read| lists::is_deep(read));
+            for list in deep {
+                let Some(rest) = lists::load(connection, reserved, list, left).await? else {
                     return Ok(false);
                 };
                 left = rest;
@@ -211,10 +253,10 @@ impl Several {
 }
 
 /// Nodes that stay in memory, within what was reserved for them.
-struct Reserved {
+pub(super) struct Reserved {
     replica: Rc<Replica>,
     bytes: usize,
-    paths: Vec<Text>,
+    paths: RefCell<Vec<Text>>,
 }
 
 impl Reserved {
@@ -224,20 +266,31 @@ impl Reserved {
         Reserved {
             replica,
             bytes,
-            paths,
+            paths: RefCell::new(paths),
         }
+    }
+
+    /// One node more.
+    pub fn keep(&self, path: &Text) {
+        self.replica.pin(path);
+        self.paths.borrow_mut().push(path.clone());
     }
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.paths.iter().for_each(|path| self.replica.unpin(path));
+        let paths = self.paths.borrow();
+        paths.iter().for_each(|path| self.replica.unpin(path));
         self.replica.room.give_back(self.bytes);
     }
 }
 
 /// What is left of `left` bytes when the list is in memory; `None` if it needs more.
-async fn load_list(connection: &Talk, list: &Request, left: usize) -> Result<Option<usize>, Code> {
+pub(super) async fn load_list(
+    connection: &Talk,
+    list: &Request,
+    left: usize,
+) -> Result<Option<usize>, Code> {
     let replica = &connection.life.replica;
     if replica.cost(list) > left {
         return Ok(None);
@@ -250,9 +303,14 @@ async fn load_list(connection: &Talk, list: &Request, left: usize) -> Result<Opt
     }
 }
 
-fn path_of(read: &Request) -> &str {
+pub(super) fn path_of(read: &Request) -> &str {
     match read {
-        Request::GetData { path, .. } | Request::GetChildren { path, .. } => paths::named(path),
+        Request::Exists { path, .. }
+        | Request::GetData { path, .. }
+        | Request::GetChildren { path, .. }
+        | Request::GetChildren2 { path, .. }
+        | Request::List { path, .. }
+        | Request::ListRecursive { path, .. } => paths::named(path),
         _ => "",
     }
 }
@@ -265,7 +323,10 @@ fn is_counted(operation: &Request) -> bool {
 }
 
 fn is_list(operation: &Request) -> bool {
-    matches!(operation, Request::GetChildren { .. })
+    matches!(
+        operation,
+        Request::GetChildren { .. } | Request::GetChildren2 { .. }
+    )
 }
 
 /// No client would read the answer.
@@ -276,9 +337,17 @@ fn too_long() -> Code {
 
 /// Memory of a result.
 fn bytes_of(result: &MultiResult) -> usize {
+    let of_data = |data: &Option<Bytes>| data.as_ref().map_or(0, Bytes::len) + 4;
+    let of_names = |names: &[Text]| names.iter().map(|name| name.len() + 4).sum::<usize>();
     let more = match result {
-        MultiResult::Data(data, _) => data.as_ref().map_or(0, |data| data.len()),
-        MultiResult::Children(names) => names.iter().map(|name| name.len() + 4).sum(),
+        MultiResult::Data(data, _) => of_data(data),
+        MultiResult::Children(names)
+        | MultiResult::ChildrenAndStat(names, _)
+        | MultiResult::Paths(names) => of_names(names),
+        MultiResult::Listed(listed) => {
+            let data: usize = listed.data.iter().map(of_data).sum();
+            of_names(&listed.names) + listed.stats.len() * Stat::BYTES + data
+        }
         _ => 0,
     };
     size_of::<MultiResult>() + more
@@ -286,31 +355,39 @@ fn bytes_of(result: &MultiResult) -> usize {
 
 /// `None` if others have changed it as it was loaded.
 async fn read_one(connection: &Talk, operation: &Request) -> Option<MultiResult> {
-    let result =
-        match operation {
-            Request::GetData { path, .. } => readable_with_data(connection, path, Tries(1))
-                .await
-                .map(|node| {
-                    let node = node?;
-                    let data = super::data_of(&node).cloned();
-                    Some(MultiResult::Data(data, node.stat()))
-                }),
-            Request::GetChildren { path, .. } => {
-                let most = LIST_BYTES_MAX.get();
-                let listed = readable_list(connection, path, most, Tries(1)).await;
-                listed.map(|node| node.and_then(|_| names_of(connection, path)))
-            }
-            _ => Err(Code::UNIMPLEMENTED),
-        };
+    let result = read_or_refuse(connection, operation).await;
     result.unwrap_or_else(|code| Some(MultiResult::Error(code)))
 }
 
-fn names_of(connection: &Talk, path: &str) -> Option<MultiResult> {
-    let replica = &connection.life.replica;
-    let names = replica.with_children(paths::named(path), |names| {
-        names.iter().map(|name| Text::from(&**name)).collect()
-    });
-    names.map(MultiResult::Children)
+async fn read_or_refuse(
+    connection: &Talk,
+    operation: &Request,
+) -> Result<Option<MultiResult>, Code> {
+    let listed = async |path: &Text| {
+        let longest = LIST_BYTES_MAX.get();
+        readable_list(connection, path, longest, Tries(1)).await
+    };
+    let names = |path: &Text| names_of(connection, paths::named(path));
+    match operation {
+        Request::Exists { path, .. } if path.contains('\0') => Err(Code::BAD_ARGUMENTS),
+        Request::Exists { path, .. } => {
+            let node = readable(connection, path).await?;
+            Ok(Some(MultiResult::Exists(node.stat())))
+        }
+        Request::GetData { path, .. } => {
+            let node = readable_with_data(connection, path, Tries(1)).await?;
+            Ok(node.map(|node| MultiResult::Data(super::data_of(&node).cloned(), node.stat())))
+        }
+        Request::GetChildren { path, .. } => {
+            let node = listed(path).await?;
+            Ok(node.map(|_| MultiResult::Children(names(path))))
+        }
+        Request::GetChildren2 { path, .. } => {
+            let node = listed(path).await?;
+            Ok(node.map(|node| MultiResult::ChildrenAndStat(names(path), node.stat())))
+        }
+        list => lists::read(connection, list).await,
+    }
 }
 
 async fn read_until_there(connection: &Talk, operation: &Request) -> MultiResult {
@@ -318,5 +395,48 @@ async fn read_until_there(connection: &Talk, operation: &Request) -> MultiResult
         if let Some(result) = read_one(connection, operation).await {
             return result;
         }
+    }
+}
+
+/// Sets the watch that a read asks for. Nobody learns from a watch what may not be read, and a node that is not there
+/// may be waited for.
+fn set_watch(connection: &Talk, operation: &Request, result: &MultiResult) {
+    if planted!(
+        "keeper_watch_among_reads_lost",
+        "one watch in ten that is set by one of several reads in a request is forgotten"
+    ) && chance(0.1)
+    {
+        return;
+    }
+    let mut watches = connection.life.clients.watches.borrow_mut();
+    match (operation, result) {
+        (
+            Request::Exists { path, watch: true },
+            MultiResult::Exists(_) | MultiResult::Error(Code::NO_NODE),
+        )
+        | (Request::GetData { path, watch: true }, MultiResult::Data(..)) => {
+            watches.watch_data(path, connection.client);
+        }
+        (_, MultiResult::Error(_)) => {}
+        (
+            Request::GetChildren { path, watch: true }
+            | Request::GetChildren2 { path, watch: true }
+            | Request::List {
+                path, watch: true, ..
+            },
+            _,
+        ) => watches.watch_children(path, connection.client),
+        _ => {}
+    }
+}
+
+/// The answer to a list that is not among other reads.
+fn alone(result: MultiResult) -> Result<Answer, Code> {
+    match result {
+        MultiResult::ChildrenAndStat(names, stat) => Ok(Answer::ChildrenAndStat(names, stat)),
+        MultiResult::Listed(listed) => Ok(Answer::Listed(listed)),
+        MultiResult::Paths(paths) => Ok(Answer::Children(paths)),
+        MultiResult::Error(code) => Err(code),
+        _ => Err(Code::SYSTEM_ERROR),
     }
 }

@@ -2,6 +2,8 @@
 //! client sees the same one.
 
 use super::change::Change;
+use super::clickhouse;
+use super::needs::{bytes_of, needs_of, visit_valid, visit_with_parent};
 use super::node::{Counts, Data, Lifetime, Node, TTL_MS_MAX};
 use super::plan::{Plan, SessionChange};
 use super::quota::{Piece, Used, limits_path};
@@ -10,7 +12,7 @@ use crate::acl::{self, Identity};
 use crate::paths;
 use crate::sessions::SessionRow;
 use crate::store::Page;
-use crate::wire::{Acl, Code, CreateKind, Request, Text, create_flags, permission};
+use crate::wire::{Code, CreateKind, Request, Text, create_flags, permission};
 use bytes::Bytes;
 use plinth_core::key::KeyRange;
 use plinth_runtime::random::chance;
@@ -18,7 +20,7 @@ use plinth_runtime::{never, planted};
 use std::rc::Rc;
 
 /// Nodes that are always there.
-const SPECIAL: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
+pub(super) const SPECIAL: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
 
 /// Who asks.
 #[derive(Clone, Debug)]
@@ -128,8 +130,30 @@ pub enum Shape {
     /// Of an operation in a multi that had no effect of its own.
     Checked,
     Deleted,
+    /// Of an operation of this kind that only ClickHouse's keeper knows, and how many nodes it has deleted.
+    Done {
+        opcode: i32,
+        deleted: usize,
+    },
+    /// Of a create of what may have been there.
+    Ensured {
+        path: Text,
+        is_new: bool,
+    },
     /// Of the end of a session with more ephemeral nodes than one transaction deletes. It has to be executed again.
     Unfinished,
+}
+
+impl Shape {
+    /// How many changes of nodes a step of a multi has made.
+    pub fn changes(&self) -> usize {
+        match self {
+            Shape::Checked => 0,
+            Shape::Done { deleted, .. } => *deleted,
+            Shape::Ensured { is_new, .. } => usize::from(*is_new),
+            _ => 1,
+        }
+    }
 }
 
 /// An operation's result, a step an operation of a multi.
@@ -199,68 +223,6 @@ impl Operation {
     }
 }
 
-fn bytes_of(request: &Request) -> usize {
-    let of_data = |data: &Option<Bytes>| data.as_ref().map_or(0, Bytes::len);
-    let of_entry = |entry: &Acl| entry.scheme.len() + entry.id.len() + size_of::<Acl>();
-    let of_acl = |acl: &[Acl]| acl.iter().map(of_entry).sum::<usize>();
-    let more = match request {
-        Request::Create {
-            path, data, acl, ..
-        } => 2 * path.len() + of_data(data) + of_acl(acl),
-        Request::SetData { path, data, .. } => 2 * path.len() + of_data(data),
-        Request::SetAcl { path, acl, .. } => path.len() + of_acl(acl),
-        Request::Delete { path, .. }
-        | Request::DeleteContainer { path }
-        | Request::Check { path, .. }
-        | Request::Exists { path, .. }
-        | Request::GetData { path, .. }
-        | Request::GetChildren { path, .. }
-        | Request::GetChildren2 { path, .. } => path.len(),
-        Request::NoPath(request) => bytes_of(request),
-        Request::Multi { operations } | Request::MultiRead { operations, .. } => {
-            operations.iter().map(bytes_of).sum()
-        }
-        _ => 0,
-    };
-    300 + more
-}
-
-fn visit_with_parent(path: &str, visit: &mut dyn FnMut(&str)) {
-    visit_valid(path, visit);
-    if let Some(parent) = paths::parent(path) {
-        visit_valid(parent, visit);
-    }
-}
-
-fn visit_valid(path: &str, visit: &mut dyn FnMut(&str)) {
-    if paths::is_valid(path) {
-        visit(path);
-    }
-}
-
-fn needs_of(request: &Request, visit: &mut dyn FnMut(&str)) {
-    match request {
-        Request::Create { path, .. }
-        | Request::Delete { path, .. }
-        | Request::DeleteContainer { path } => {
-            visit_with_parent(path, visit);
-        }
-        Request::SetData { path, .. }
-        | Request::SetAcl { path, .. }
-        | Request::Check { path, .. } => {
-            visit_valid(path, visit);
-        }
-        Request::Exists { path, .. }
-        | Request::GetData { path, .. }
-        | Request::GetChildren { path, .. }
-        | Request::GetChildren2 { path, .. } => visit_valid(paths::named(path), visit),
-        Request::Multi { operations } | Request::MultiRead { operations, .. } => {
-            operations.iter().for_each(|o| needs_of(o, visit));
-        }
-        _ => {}
-    }
-}
-
 /// Executes `operation`, of the gateway `gateway`.
 pub fn execute(plan: &mut Plan<'_>, operation: &Operation, gateway: u64) -> Executed {
     match operation {
@@ -284,13 +246,27 @@ pub fn execute(plan: &mut Plan<'_>, operation: &Operation, gateway: u64) -> Exec
 /// the gateway has in memory when the batch commits.
 fn look(plan: &mut Plan<'_>, request: &Request) {
     for request in request.parts() {
-        let Request::GetData { path, .. } = request else {
-            continue;
-        };
-        let hash = Rows::path_hash(paths::named(path));
-        plan.read(Lock::Existence, hash);
-        plan.read(Lock::Data, hash);
+        match request {
+            Request::GetData { path, .. } => look_at_data(plan, paths::named(path)),
+            Request::List {
+                path,
+                details: Some(details),
+                ..
+            } if details.data => {
+                let path = paths::named(path);
+                for name in plan.known_children(path) {
+                    look_at_data(plan, &paths::join(path, &name));
+                }
+            }
+            _ => {}
+        }
     }
+}
+
+fn look_at_data(plan: &mut Plan<'_>, path: &str) {
+    let hash = Rows::path_hash(path);
+    plan.read(Lock::Existence, hash);
+    plan.read(Lock::Data, hash);
 }
 
 fn multi(
@@ -366,6 +342,7 @@ fn one(plan: &mut Plan<'_>, caller: &Caller, request: &Request) -> Result<Shape,
             next_version(node.version, *version)?;
             Ok(Shape::Checked)
         }
+        own if clickhouse::is_own(own) => clickhouse::execute(plan, caller, own),
         _ => Err(Code::UNIMPLEMENTED),
     }
 }
@@ -377,7 +354,7 @@ fn is_closed(change: &SessionChange) -> bool {
     )
 }
 
-fn valid(path: &str) -> Result<(), Code> {
+pub(super) fn valid(path: &str) -> Result<(), Code> {
     match paths::is_valid(path) {
         true => Ok(()),
         false => Err(Code::BAD_ARGUMENTS),
@@ -385,7 +362,7 @@ fn valid(path: &str) -> Result<(), Code> {
 }
 
 /// -1 expects nothing.
-fn next_version(version: i32, expected: i32) -> Result<i32, Code> {
+pub(super) fn next_version(version: i32, expected: i32) -> Result<i32, Code> {
     match expected == -1 || expected == version {
         true => Ok(version.wrapping_add(1)),
         false => Err(Code::BAD_VERSION),
@@ -393,7 +370,7 @@ fn next_version(version: i32, expected: i32) -> Result<i32, Code> {
 }
 
 /// The parent's path as ZooKeeper takes it from the text, valid or not.
-fn parent_of(path: &str) -> Result<&str, Code> {
+pub(super) fn parent_of(path: &str) -> Result<&str, Code> {
     let slash = path.rfind('/').ok_or(Code::BAD_ARGUMENTS)?;
     match path.contains('\0') {
         true => Err(Code::BAD_ARGUMENTS),
@@ -427,6 +404,9 @@ fn lifetime_of(
         return Err(Code::BAD_ARGUMENTS);
     }
     let lifetime = match kind {
+        CreateKind::IfNotExists if !matches!(flags, PERSISTENT | EPHEMERAL) => {
+            return Err(Code::BAD_ARGUMENTS);
+        }
         CreateKind::Container => Lifetime::Container,
         _ if is_timed => Lifetime::Ttl(ttl),
         _ if matches!(flags, EPHEMERAL | EPHEMERAL_SEQUENTIAL) => Lifetime::Ephemeral(session),
@@ -461,7 +441,11 @@ fn create(plan: &mut Plan<'_>, caller: &Caller, request: &Request) -> Result<Sha
     };
     valid(&path)?;
     if plan.node(&path)?.is_some() {
-        return Err(Code::NODE_EXISTS);
+        let is_new = false;
+        return match kind {
+            CreateKind::IfNotExists => Ok(Shape::Ensured { path, is_new }),
+            _ => Err(Code::NODE_EXISTS),
+        };
     }
     if let Lifetime::Ephemeral(_) = parent_node.lifetime {
         return Err(Code::NO_CHILDREN_FOR_EPHEMERALS);
@@ -489,6 +473,7 @@ fn create(plan: &mut Plan<'_>, caller: &Caller, request: &Request) -> Result<Sha
     plan.create(&path, node, parent, parent_node);
     Ok(match kind {
         CreateKind::Plain => Shape::Path(path),
+        CreateKind::IfNotExists => Shape::Ensured { path, is_new: true },
         _ => Shape::PathAndStat(path),
     })
 }
@@ -529,7 +514,7 @@ fn delete_container(plan: &mut Plan<'_>, path: &Text) -> Result<Shape, Code> {
     Ok(Shape::Deleted)
 }
 
-fn remove(
+pub(super) fn remove(
     plan: &mut Plan<'_>,
     path: &Text,
     node: &Node,
@@ -733,7 +718,7 @@ fn end_node(plan: &mut Plan<'_>, path: &Text, session: i64, found: &FoundSession
     match plan.node_or_stand_in(parent, Lifetime::Persistent) {
         Some(parent_node) => plan.delete(path, &node, parent, parent_node),
         None => {
-            let is_all_read = plan.missing.is_empty();
+            let is_all_read = plan.is_all_read();
             never!(is_all_read, "KeeperNodeWithoutParent", "path" => path);
             plan.delete_orphan(path, &node);
         }

@@ -1,8 +1,10 @@
 //! The tree of nodes: how it lies in the store, and what operations do to it.
 
 pub mod change;
+pub mod clickhouse;
 pub mod execute;
 pub mod locks;
+mod needs;
 pub mod node;
 pub mod plan;
 pub mod quota;

@@ -16,7 +16,7 @@ use crate::wire::{Acl, Code, Text};
 use plinth_core::key::KeyRange;
 use plinth_runtime::random::chance;
 use plinth_runtime::{never, planted};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// What is known of a node.
@@ -30,9 +30,22 @@ pub enum Known {
     Unknown,
 }
 
+/// What is known of a list of children.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Names {
+    /// In ascending order.
+    All(Vec<Text>),
+    /// It must be read from the store first.
+    Unknown,
+    /// It takes more memory than a list may.
+    TooLong,
+}
+
 /// The state that operations are executed on.
 pub trait View {
     fn node(&self, path: &str) -> Known;
+    /// The names of the children of a node that is there.
+    fn children(&self, path: &str) -> Names;
     /// True if the gateway has this session.
     fn owns(&self, session: i64) -> bool;
     /// True if nothing was heard of the session's client since it was decided to end the session.
@@ -81,6 +94,8 @@ pub struct Plan<'v> {
     pub writes: Locks,
     /// Nodes that must be read before the plan can be right.
     pub missing: Vec<Text>,
+    /// As `missing`: nodes whose lists of children must be read.
+    pub missing_lists: Vec<Text>,
     /// Bytes of data that it writes.
     pub data_bytes: usize,
     pub quotas: Draft,
@@ -113,6 +128,7 @@ impl<'v> Plan<'v> {
             reads: Locks::of((Lock::Quotas, 0)),
             writes: Locks::default(),
             missing: Vec::new(),
+            missing_lists: Vec::new(),
             data_bytes: 0,
             quotas: Draft::new(view.quotas()),
             quota_changes: Vec::new(),
@@ -182,6 +198,53 @@ impl<'v> Plan<'v> {
                 }
                 Ok(None)
             }
+        }
+    }
+
+    /// False if something must be read before the plan can be right.
+    pub fn is_all_read(&self) -> bool {
+        self.missing.is_empty() && self.missing_lists.is_empty()
+    }
+
+    /// The names of the children of a node that is there, in ascending order, as the operations so far have left them.
+    /// Whoever uses them relies on the list, and says so.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn children(&mut self, path: &str) -> Result<Vec<Text>, Code> {
+        let touched = self.touched.get(path);
+        let is_new = touched.is_some_and(|touched| touched.before.is_none());
+        let names = match self.view.children(path) {
+            _ if is_new => Vec::new(),
+            Names::All(names) => names,
+            Names::TooLong => return Err(Code::NOT_EMPTY),
+            Names::Unknown => {
+                self.missing_lists.push(path.into());
+                return Ok(Vec::new());
+            }
+        };
+        // Whoever creates or deletes a child changes its parent, too.
+        if touched.is_none() {
+            return Ok(names);
+        }
+        let mut left: BTreeSet<Text> = names.into_iter().collect();
+        for (child, touched) in self.touched.iter() {
+            if paths::parent(child) != Some(path) {
+                continue;
+            }
+            match touched.after {
+                Some(_) => left.insert(paths::name(child).into()),
+                None => left.remove(paths::name(child)),
+            };
+        }
+        Ok(left.into_iter().collect())
+    }
+
+    /// The names of the children before all operations, if they are known.
+    pub fn known_children(&self, path: &str) -> Vec<Text> {
+        match self.view.children(path) {
+            Names::All(names) => names,
+            Names::Unknown | Names::TooLong => Vec::new(),
         }
     }
 
@@ -264,7 +327,7 @@ impl<'v> Plan<'v> {
         self.guard(parent, &parent_node.acl);
         // The rows say so, and all gateways and replicas read the same: it costs a wrong number, and no service.
         // (Before all is read, an earlier operation may have made a parent anew that only was not known.)
-        let is_all_read = self.missing.is_empty();
+        let is_all_read = self.is_all_read();
         never!(
             is_all_read && parent_node.counts.present <= 0,
             "KeeperParentWithoutChildren",

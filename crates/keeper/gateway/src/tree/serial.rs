@@ -4,14 +4,14 @@
 
 use super::execute::{Caller, Executed, FoundSession, Operation, Owner, execute};
 use super::node::Node;
-use super::plan::{Known, Plan, View};
+use super::plan::{Known, Names, Plan, View};
 use super::quota::{Exceeded, Quotas};
 use super::rows::Rows;
 use super::written::{Sink, write_rows};
 use crate::acl::Identity;
 use crate::sessions::{self, SessionRow};
 use crate::store::Page;
-use crate::wire::{Acl, CreateKind, Request, Text, create_flags};
+use crate::wire::{Acl, CreateKind, Request, Stat, Text, create_flags};
 use crate::zxid::Zxids;
 use bytes::Bytes;
 use plinth_core::Result;
@@ -29,6 +29,20 @@ const PAIRS: usize = 40_000;
 /// Pairs after which the tree is made anew: nodes that nobody may change gather in it.
 const PAIRS_OF_A_TREE: usize = 20;
 const NOW_MS: i64 = 1_000;
+/// Expects nothing.
+const ANY: Stat = Stat {
+    czxid: -1,
+    mzxid: -1,
+    ctime: -1,
+    mtime: -1,
+    version: -1,
+    cversion: -1,
+    aversion: -1,
+    ephemeral_owner: -1,
+    data_length: -1,
+    num_children: -1,
+    pzxid: -1,
+};
 
 /// The rows of a tree, in memory.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -76,6 +90,13 @@ impl View for Seen<'_> {
             Some(node) => Known::Here(Rc::new(node)),
             None => Known::Absent,
         }
+    }
+
+    fn children(&self, path: &str) -> Names {
+        let found = self.0.between(self.1.children(path));
+        let keys = found.iter();
+        let names = keys.filter_map(|(key, _)| self.1.child_of(path, key));
+        Names::All(names.map(Text::from).collect())
     }
 
     fn owns(&self, session: i64) -> bool {
@@ -167,9 +188,39 @@ impl Drawing {
         acl
     }
 
+    /// Any but one of the numbers that others change.
+    fn stat(&mut self) -> Stat {
+        let mut stat = ANY;
+        let number = self.0.below(3) as i32;
+        match self.0.below(4) {
+            0 => stat.version = number,
+            1 => stat.aversion = number,
+            2 => stat.num_children = number,
+            _ => stat.cversion = number,
+        }
+        stat
+    }
+
     fn one(&mut self) -> Request {
         let path = self.path();
-        match self.0.below(8) {
+        match self.0.below(12) {
+            8 => Request::CheckNotExists {
+                path,
+                version: self.version(),
+            },
+            9 => Request::TryDelete {
+                path,
+                version: self.version(),
+            },
+            10 => Request::DeleteRecursive {
+                path,
+                most: self.0.below(4) as u32,
+            },
+            11 => Request::CheckStat {
+                path,
+                version: self.version(),
+                stat: self.stat(),
+            },
             0..=2 => {
                 let (kind, flags, ttl) = [
                     (CreateKind::Plain, create_flags::PERSISTENT, -1),
@@ -177,7 +228,8 @@ impl Drawing {
                     (CreateKind::Plain, create_flags::EPHEMERAL, -1),
                     (CreateKind::Container, create_flags::CONTAINER, -1),
                     (CreateKind::Ttl, create_flags::PERSISTENT_WITH_TTL, 10),
-                ][self.0.below(5)];
+                    (CreateKind::IfNotExists, create_flags::PERSISTENT, -1),
+                ][self.0.below(6)];
                 let (data, acl) = (self.data(), self.acl());
                 Request::Create {
                     kind,
@@ -228,7 +280,9 @@ impl Drawing {
             }
             // By itself a check is of an unknown kind.
             _ => match self.one() {
-                Request::Check { path, .. } => Request::DeleteContainer { path },
+                Request::Check { path, .. }
+                | Request::CheckNotExists { path, .. }
+                | Request::CheckStat { path, .. } => Request::DeleteContainer { path },
                 other => other,
             },
         };
@@ -266,7 +320,7 @@ impl Round<'_> {
             }
             executed.push(execute(&mut plan, &operation, gateway));
         }
-        assert!(plan.missing.is_empty(), "all is known: {:?}", plan.missing);
+        assert!(plan.is_all_read(), "all is known: {:?}", plan.missing);
         plan.end();
         then(plan, executed)
     }

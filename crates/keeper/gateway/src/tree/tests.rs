@@ -3,11 +3,11 @@
 use super::change::Change;
 use super::execute::{Caller, Executed, FoundSession, Operation, Owner, Shape, execute};
 use super::node::{Counts, Data, Lifetime, Node, open_acl};
-use super::plan::{Known, Plan, SessionChange, View};
+use super::plan::{Known, Names, Plan, SessionChange, View};
 use super::quota::{Exceeded, Quotas};
 use crate::acl::Identity;
 use crate::sessions::SessionRow;
-use crate::wire::{Acl, Code, CreateKind, Request, create_flags};
+use crate::wire::{Acl, Code, CreateKind, Request, Text, create_flags};
 use bytes::Bytes;
 use plinth_runtime::sim::{SimConfig, Simulation};
 use std::collections::BTreeMap;
@@ -22,6 +22,15 @@ impl View for State {
     fn node(&self, path: &str) -> Known {
         let node = self.0.get(path).cloned();
         node.map_or(Known::Absent, Known::Here)
+    }
+    fn children(&self, path: &str) -> Names {
+        let of = |child: &&&str| crate::paths::parent(child) == Some(path);
+        let names = self
+            .0
+            .keys()
+            .filter(of)
+            .map(|child| crate::paths::name(child));
+        Names::All(names.map(Text::from).collect())
     }
     fn owns(&self, session: i64) -> bool {
         session == SESSION
@@ -234,6 +243,9 @@ impl View for Forgetful {
             true => Known::Unknown,
             false => self.0.node(path),
         }
+    }
+    fn children(&self, path: &str) -> Names {
+        self.0.children(path)
     }
     fn owns(&self, session: i64) -> bool {
         self.0.owns(session)

@@ -1,5 +1,6 @@
 //! Answers and events, in both directions.
 
+use super::clickhouse::Listed;
 use super::codes::{Code, keeper_state, opcode, xid};
 use super::frame::put_frame;
 use super::jute::{
@@ -55,6 +56,8 @@ pub enum Answer {
     Acl(Vec<Acl>, Stat),
     Children(Vec<Text>),
     ChildrenAndStat(Vec<Text>, Stat),
+    /// To a list with details.
+    Listed(Listed),
     /// The request's path, which may be null.
     Sync(Option<Text>),
     /// The header has no error, even if the multi has failed: then every result is one. Before the operation that
@@ -81,6 +84,17 @@ pub enum MultiResult {
     Checked,
     Data(Option<Bytes>, Stat),
     Children(Vec<Text>),
+    /// The results from here on are only ClickHouse's. Of exists.
+    Exists(Stat),
+    /// Of the list that has a `Stat`, and of one that has some children.
+    ChildrenAndStat(Vec<Text>, Stat),
+    Listed(Listed),
+    /// Of a recursive list.
+    Paths(Vec<Text>),
+    /// Of a create of what may be there.
+    Ensured(Text),
+    /// Of an operation of this kind whose answer has nothing in it.
+    Done(i32),
     Error(Code),
 }
 
@@ -133,7 +147,7 @@ pub fn encode_children<'a>(
 pub fn decode_answer(opcode: i32, mut body: Bytes) -> Result<Answer, Malformed> {
     let input = &mut body;
     Ok(match opcode {
-        opcode::CREATE => Answer::Path(take_text(input)?),
+        opcode::CREATE | opcode::CREATE_IF_NOT_EXISTS => Answer::Path(take_text(input)?),
         opcode::CREATE_2 | opcode::CREATE_CONTAINER | opcode::CREATE_TTL => {
             Answer::PathAndStat(take_text(input)?, Stat::take(input)?)
         }
@@ -144,8 +158,11 @@ pub fn decode_answer(opcode: i32, mut body: Bytes) -> Result<Answer, Malformed> 
             Answer::Data(take_buffer(input)?, Stat::take(input)?)
         }
         opcode::GET_ACL => Answer::Acl(Acl::take_all(input)?, Stat::take(input)?),
-        opcode::GET_CHILDREN => Answer::Children(take_texts(input)?),
-        opcode::GET_CHILDREN_2 => Answer::ChildrenAndStat(take_texts(input)?, Stat::take(input)?),
+        opcode::GET_CHILDREN | opcode::LIST_RECURSIVE => Answer::Children(take_texts(input)?),
+        opcode::GET_CHILDREN_2 | opcode::FILTERED_LIST => {
+            Answer::ChildrenAndStat(take_texts(input)?, Stat::take(input)?)
+        }
+        opcode::LIST_WITH_STAT_AND_DATA => Answer::Listed(Listed::take(input)?),
         opcode::SYNC => Answer::Sync(take_optional_text(input)?),
         opcode::MULTI => Answer::Multi(multi::take_steps(input, MultiResult::take)?),
         opcode::MULTI_READ => Answer::MultiRead(multi::take_steps(input, MultiResult::take)?),
@@ -183,6 +200,7 @@ impl Answer {
                 put_texts(out, children);
                 stat.put(out);
             }
+            Answer::Listed(listed) => listed.put(out),
             Answer::Multi(results) | Answer::MultiRead(results) => {
                 for result in results {
                     result.put(out);
@@ -206,6 +224,12 @@ impl MultiResult {
             MultiResult::Checked => opcode::CHECK,
             MultiResult::Data(..) => opcode::GET_DATA,
             MultiResult::Children(_) => opcode::GET_CHILDREN,
+            MultiResult::Exists(_) => opcode::EXISTS,
+            MultiResult::ChildrenAndStat(..) => opcode::GET_CHILDREN_2,
+            MultiResult::Listed(_) => opcode::LIST_WITH_STAT_AND_DATA,
+            MultiResult::Paths(_) => opcode::LIST_RECURSIVE,
+            MultiResult::Ensured(_) => opcode::CREATE_IF_NOT_EXISTS,
+            MultiResult::Done(opcode) => *opcode,
             MultiResult::Error(_) => opcode::ERROR,
         }
     }
@@ -217,18 +241,23 @@ impl MultiResult {
         };
         multi::put_step(out, self.opcode(), error);
         match self {
-            MultiResult::Path(path) => put_text(out, path),
+            MultiResult::Path(path) | MultiResult::Ensured(path) => put_text(out, path),
             MultiResult::PathAndStat(path, stat) => {
                 put_text(out, path);
                 stat.put(out);
             }
-            MultiResult::Deleted | MultiResult::Checked => {}
-            MultiResult::Stat(stat) => stat.put(out),
+            MultiResult::Deleted | MultiResult::Checked | MultiResult::Done(_) => {}
+            MultiResult::Stat(stat) | MultiResult::Exists(stat) => stat.put(out),
             MultiResult::Data(data, stat) => {
                 put_buffer(out, data.as_ref());
                 stat.put(out);
             }
-            MultiResult::Children(children) => put_texts(out, children),
+            MultiResult::Children(names) | MultiResult::Paths(names) => put_texts(out, names),
+            MultiResult::ChildrenAndStat(children, stat) => {
+                put_texts(out, children);
+                stat.put(out);
+            }
+            MultiResult::Listed(listed) => listed.put(out),
             MultiResult::Error(code) => put_int(out, code.0),
         }
     }
@@ -242,6 +271,17 @@ impl MultiResult {
             opcode::CHECK => MultiResult::Checked,
             opcode::GET_DATA => MultiResult::Data(take_buffer(input)?, Stat::take(input)?),
             opcode::GET_CHILDREN => MultiResult::Children(take_texts(input)?),
+            opcode::EXISTS => MultiResult::Exists(Stat::take(input)?),
+            opcode::GET_CHILDREN_2 => {
+                MultiResult::ChildrenAndStat(take_texts(input)?, Stat::take(input)?)
+            }
+            opcode::LIST_WITH_STAT_AND_DATA => MultiResult::Listed(Listed::take(input)?),
+            opcode::LIST_RECURSIVE => MultiResult::Paths(take_texts(input)?),
+            opcode::CREATE_IF_NOT_EXISTS => MultiResult::Ensured(take_text(input)?),
+            opcode::CHECK_NOT_EXISTS
+            | opcode::REMOVE_RECURSIVE
+            | opcode::CHECK_STAT
+            | opcode::TRY_REMOVE => MultiResult::Done(opcode),
             opcode::ERROR => MultiResult::Error(Code(take_int(input)?)),
             _ => return Err(Malformed),
         })

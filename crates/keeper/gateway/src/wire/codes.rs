@@ -109,6 +109,15 @@ pub mod opcode {
     pub const SET_WATCHES_2: i32 = 105;
     pub const ADD_WATCH: i32 = 106;
     pub const WHO_AM_I: i32 = 107;
+    // Those from here on are of ClickHouse's keeper.
+    pub const FILTERED_LIST: i32 = 500;
+    pub const CHECK_NOT_EXISTS: i32 = 501;
+    pub const CREATE_IF_NOT_EXISTS: i32 = 502;
+    pub const REMOVE_RECURSIVE: i32 = 503;
+    pub const CHECK_STAT: i32 = 504;
+    pub const TRY_REMOVE: i32 = 505;
+    pub const LIST_WITH_STAT_AND_DATA: i32 = 506;
+    pub const LIST_RECURSIVE: i32 = 507;
     pub const CREATE_SESSION: i32 = -10;
     pub const CLOSE_SESSION: i32 = -11;
     /// A failed operation in the answer to a multi; also the end of a multi's list.

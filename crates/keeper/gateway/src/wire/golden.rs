@@ -5,8 +5,8 @@ use super::*;
 use bytes::{Bytes, BytesMut};
 use plinth_core::output::Output;
 
-const ZXID: i64 = 0x1122_3344_5566_7788;
-const STAT: Stat = Stat {
+pub(super) const ZXID: i64 = 0x1122_3344_5566_7788;
+pub(super) const STAT: Stat = Stat {
     czxid: 1,
     mzxid: 2,
     ctime: 3,
@@ -35,7 +35,7 @@ pub(super) fn bytes_of(hex: &str) -> Vec<u8> {
 }
 
 /// The content of the one frame in `hex`.
-fn frame_of(hex: &str) -> Bytes {
+pub(super) fn frame_of(hex: &str) -> Bytes {
     let mut buffer = BytesMut::from(&bytes_of(hex)[..]);
     let frame = take_frame(&mut buffer, 4096).expect("it is short");
     assert!(buffer.is_empty(), "the frame is all there is");
@@ -520,7 +520,10 @@ fn every_request_is_written_and_read_as_zookeeper_does() {
             xid,
             opcode: request.opcode(),
         };
-        assert_eq!(decode_request(frame_of(hex)), Ok((header, Ok(request))));
+        assert_eq!(
+            decode_request(frame_of(hex), Dialect::ZooKeeper),
+            Ok((header, Ok(request)))
+        );
     }
 }
 
@@ -622,7 +625,11 @@ fn the_greeting_is_written_and_read_as_zookeeper_does_with_and_without_the_byte_
 
 #[test]
 fn what_is_null_is_read_as_zookeeper_understands_it() {
-    let read = |hex| decode_request(frame_of(hex)).expect("it has a header").1;
+    let read = |hex| {
+        decode_request(frame_of(hex), Dialect::ZooKeeper)
+            .expect("it has a header")
+            .1
+    };
     let no_acl = read("0000001e0000000700000001000000022f610000000464617461ffffffff00000000");
     assert_eq!(no_acl, Ok(create(CreateKind::Plain, data(), vec![], 0, -1)));
     let no_path = read(

@@ -37,6 +37,10 @@ pub(super) fn take_bool(input: &mut Bytes) -> Taken<bool> {
         .map_err(|_| Malformed)
 }
 
+pub(super) fn take_byte(input: &mut Bytes) -> Taken<u8> {
+    input.try_get_u8().map_err(|_| Malformed)
+}
+
 pub(super) fn take_buffer(input: &mut Bytes) -> Taken<Option<Bytes>> {
     let bytes = take_int(input)?;
     if bytes == -1 {

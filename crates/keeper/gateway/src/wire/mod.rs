@@ -9,10 +9,13 @@
 //! list of negative length is empty.
 
 mod answer;
+mod clickhouse;
 mod codes;
 mod frame;
 #[cfg(test)]
 mod golden;
+#[cfg(test)]
+mod golden_clickhouse;
 mod jute;
 mod multi;
 mod record;
@@ -25,6 +28,7 @@ pub use answer::{
     Answer, AnswerHeader, Incoming, MultiResult, WatchEvent, decode_answer, decode_incoming,
     encode_answer, encode_children, encode_data, encode_event,
 };
+pub use clickhouse::{Details, Dialect, Filter, Listed};
 pub use codes::{
     Code, create_flags, event, keeper_state, opcode, permission, watch_mode, watcher, xid,
 };

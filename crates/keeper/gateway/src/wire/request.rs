@@ -1,5 +1,6 @@
 //! Requests, in both directions.
 
+use super::clickhouse::{self, Details, Dialect, Filter};
 use super::codes::{Code, create_flags, opcode};
 use super::frame::{Header, put_frame};
 use super::jute::{
@@ -8,7 +9,7 @@ use super::jute::{
     take_optional_text, take_text,
 };
 use super::multi;
-use super::record::Acl;
+use super::record::{Acl, Stat};
 use super::text::Text;
 use bytes::Bytes;
 use plinth_core::output::Output;
@@ -22,6 +23,8 @@ pub enum CreateKind {
     WithStat,
     Container,
     Ttl,
+    /// ClickHouse's: the answer is the path, also if the node was there before.
+    IfNotExists,
 }
 
 /// To ZooKeeper's tables of watches null is a path like others. No node has this one.
@@ -92,7 +95,7 @@ pub enum Request {
     Multi {
         operations: Vec<Request>,
     },
-    /// Reads of data and of children, without watches.
+    /// Reads of data and of children without watches; ClickHouse's keeper takes others too, with watches.
     MultiRead {
         operations: Vec<Request>,
         /// A read of null follows. ZooKeeper's server answers those before it, and fails.
@@ -146,6 +149,39 @@ pub enum Request {
     },
     WhoAmI,
     CloseSession,
+    /// The requests from here on are ClickHouse's. A list of some children, or with more than their names.
+    List {
+        path: Text,
+        watch: bool,
+        filter: Filter,
+        details: Option<Details>,
+    },
+    /// Paths of the nodes below a node, as many as `most`, those that are less deep first.
+    ListRecursive {
+        path: Text,
+        most: u32,
+    },
+    /// Fails if there is such a node, of this version.
+    CheckNotExists {
+        path: Text,
+        version: i32,
+    },
+    /// A number of the `Stat` that is -1 may be any.
+    CheckStat {
+        path: Text,
+        version: i32,
+        stat: Stat,
+    },
+    /// Does not fail if there is no such node, or it may not go.
+    TryDelete {
+        path: Text,
+        version: i32,
+    },
+    /// Deletes a node with all below it, at most so many.
+    DeleteRecursive {
+        path: Text,
+        most: u32,
+    },
     /// Of a kind that is not served. ZooKeeper's server answers `Unimplemented`, and closes the connection.
     Unknown {
         opcode: i32,
@@ -159,9 +195,12 @@ pub enum Request {
 ///
 /// # Errors
 /// There is no header, or an attempt to authenticate cannot be read: the connection must end.
-pub fn decode_request(mut frame: Bytes) -> Result<(Header, Result<Request, Code>), Malformed> {
+pub fn decode_request(
+    mut frame: Bytes,
+    dialect: Dialect,
+) -> Result<(Header, Result<Request, Code>), Malformed> {
     let header = Header::take(&mut frame)?;
-    match Request::take(header.opcode, &mut frame) {
+    match Request::take(header.opcode, &mut frame, dialect) {
         Ok(request) => Ok((header, Ok(request))),
         // A client waits for the outcome of these before all else, and would go on as someone it is not.
         Err(Malformed) if matches!(header.opcode, opcode::AUTH | opcode::SASL) => Err(Malformed),
@@ -190,6 +229,8 @@ impl Request {
                 | Request::SetData { .. }
                 | Request::SetAcl { .. }
                 | Request::Multi { .. }
+                | Request::TryDelete { .. }
+                | Request::DeleteRecursive { .. }
         )
     }
 
@@ -236,15 +277,33 @@ impl Request {
             Request::GetAllChildrenNumber { .. } => opcode::GET_ALL_CHILDREN_NUMBER,
             Request::WhoAmI => opcode::WHO_AM_I,
             Request::CloseSession => opcode::CLOSE_SESSION,
+            Request::List { details: None, .. } => opcode::FILTERED_LIST,
+            Request::List { .. } => opcode::LIST_WITH_STAT_AND_DATA,
+            Request::ListRecursive { .. } => opcode::LIST_RECURSIVE,
+            Request::CheckNotExists { .. } => opcode::CHECK_NOT_EXISTS,
+            Request::CheckStat { .. } => opcode::CHECK_STAT,
+            Request::TryDelete { .. } => opcode::TRY_REMOVE,
+            Request::DeleteRecursive { .. } => opcode::REMOVE_RECURSIVE,
             Request::Unknown { opcode } => *opcode,
         }
     }
 
-    fn take(opcode: i32, input: &mut Bytes) -> Taken<Request> {
+    fn take(opcode: i32, input: &mut Bytes, dialect: Dialect) -> Taken<Request> {
         match opcode {
-            opcode::MULTI => multi::take_steps(input, take_transaction_step)
-                .map(|operations| Request::Multi { operations }),
-            opcode::MULTI_READ => multi::take_steps(input, take_read_step).map(as_far_as_it_goes),
+            opcode::MULTI => multi::take_steps(input, |opcode, input| {
+                take_transaction_step(opcode, input, dialect)
+            })
+            .map(|operations| Request::Multi { operations }),
+            opcode::MULTI_READ => multi::take_steps(input, |opcode, input| match dialect {
+                Dialect::ZooKeeper => take_read_step(opcode, input),
+                Dialect::ClickHouse => take_wide_read_step(opcode, input),
+            })
+            .map(as_far_as_it_goes),
+            _ if clickhouse::is_own(opcode) && dialect == Dialect::ZooKeeper => {
+                Ok(Request::Unknown { opcode })
+            }
+            opcode::CREATE_IF_NOT_EXISTS => take_create_if_not_exists(input),
+            _ if clickhouse::is_own(opcode) => clickhouse::take(opcode, input),
             opcode::CREATE | opcode::CREATE_2 | opcode::CREATE_CONTAINER | opcode::CREATE_TTL => {
                 take_create(CreateKind::of(opcode), input)
             }
@@ -333,6 +392,12 @@ impl Request {
             Request::Reconfig { .. } | Request::Auth { .. } | Request::Sasl { .. } => {
                 self.put_rare(out);
             }
+            Request::List { .. }
+            | Request::ListRecursive { .. }
+            | Request::CheckNotExists { .. }
+            | Request::CheckStat { .. }
+            | Request::TryDelete { .. }
+            | Request::DeleteRecursive { .. } => clickhouse::put(self, out),
             Request::Ping | Request::WhoAmI | Request::CloseSession | Request::Unknown { .. } => {}
         }
     }
@@ -429,6 +494,7 @@ impl CreateKind {
             CreateKind::WithStat => opcode::CREATE_2,
             CreateKind::Container => opcode::CREATE_CONTAINER,
             CreateKind::Ttl => opcode::CREATE_TTL,
+            CreateKind::IfNotExists => opcode::CREATE_IF_NOT_EXISTS,
         }
     }
 
@@ -437,6 +503,7 @@ impl CreateKind {
             opcode::CREATE_2 => CreateKind::WithStat,
             opcode::CREATE_CONTAINER => CreateKind::Container,
             opcode::CREATE_TTL => CreateKind::Ttl,
+            opcode::CREATE_IF_NOT_EXISTS => CreateKind::IfNotExists,
             _ => CreateKind::Plain,
         }
     }
@@ -535,6 +602,14 @@ fn take_create(kind: CreateKind, input: &mut Bytes) -> Taken<Request> {
     Ok(or_no_path(is_null, create))
 }
 
+/// One without a path cannot be read: no ZooKeeper says what else it should be.
+fn take_create_if_not_exists(input: &mut Bytes) -> Taken<Request> {
+    match take_create(CreateKind::IfNotExists, input)? {
+        Request::NoPath(_) => Err(Malformed),
+        create => Ok(create),
+    }
+}
+
 fn take_of_watches(opcode: i32, input: &mut Bytes) -> Taken<Request> {
     let path = take_optional_text(input)?.unwrap_or(NULL);
     let number = take_int(input)?;
@@ -581,7 +656,7 @@ fn take_set_watches(opcode: i32, input: &mut Bytes) -> Taken<Request> {
 }
 
 /// An operation of a multi that writes. Another multi is none, so nothing nests.
-fn take_transaction_step(opcode: i32, input: &mut Bytes) -> Taken<Request> {
+fn take_transaction_step(opcode: i32, input: &mut Bytes, dialect: Dialect) -> Taken<Request> {
     match opcode {
         // ZooKeeper's server looks at all paths before all else.
         _ if has_no_path(input) => Err(Malformed),
@@ -592,6 +667,12 @@ fn take_transaction_step(opcode: i32, input: &mut Bytes) -> Taken<Request> {
             has_acl.then_some(create).ok_or(Malformed)
         }
         opcode::DELETE | opcode::SET_DATA | opcode::CHECK => take_of_a_node(opcode, input),
+        _ if dialect == Dialect::ZooKeeper => Err(Malformed),
+        opcode::CREATE_IF_NOT_EXISTS => take_create_if_not_exists(input),
+        opcode::CHECK_NOT_EXISTS
+        | opcode::CHECK_STAT
+        | opcode::TRY_REMOVE
+        | opcode::REMOVE_RECURSIVE => clickhouse::take(opcode, input),
         _ => Err(Malformed),
     }
 }
@@ -613,6 +694,23 @@ fn take_read_step(opcode: i32, input: &mut Bytes) -> Taken<Option<Request>> {
     match opcode {
         opcode::GET_DATA => Ok(path.map(|path| Request::GetData { path, watch })),
         opcode::GET_CHILDREN => Ok(path.map(|path| Request::GetChildren { path, watch })),
+        _ => Err(Malformed),
+    }
+}
+
+/// As [`take_read_step`], with all reads that ClickHouse's keeper takes, and their watches.
+fn take_wide_read_step(opcode: i32, input: &mut Bytes) -> Taken<Option<Request>> {
+    match opcode {
+        opcode::EXISTS | opcode::GET_DATA | opcode::GET_CHILDREN | opcode::GET_CHILDREN_2 => {
+            if has_no_path(input) {
+                let (_path, _watch) = (take_int(input)?, take_bool(input)?);
+                return Ok(None);
+            }
+            take_of_a_node(opcode, input).map(Some)
+        }
+        opcode::FILTERED_LIST | opcode::LIST_WITH_STAT_AND_DATA | opcode::LIST_RECURSIVE => {
+            clickhouse::take(opcode, input).map(Some)
+        }
         _ => Err(Malformed),
     }
 }

@@ -3,6 +3,7 @@
 use super::golden::{
     GREETING_ANSWERS, GREETINGS, all_answers, all_requests, bytes_of, encoded, set_watches,
 };
+use super::golden_clickhouse::requests as clickhouse_requests;
 use super::*;
 use bytes::{BufMut, Bytes, BytesMut};
 use plinth_core::output::Output;
@@ -50,14 +51,17 @@ fn damaged_greetings_are_refused_or_mean_what_they_say() {
 
 #[test]
 fn damaged_requests_are_refused_or_mean_what_they_say() {
-    let corpus = contents(all_requests().into_iter().map(|(hex, _)| hex));
+    let all = all_requests().into_iter().chain(clickhouse_requests());
+    let corpus = contents(all.map(|(hex, _)| hex));
     fuzz("keeper requests", 3, corpus, |input| {
-        let Ok((header, Ok(request))) = decode_request(Bytes::copy_from_slice(input)) else {
+        let Ok((header, Ok(request))) =
+            decode_request(Bytes::copy_from_slice(input), Dialect::ClickHouse)
+        else {
             return false;
         };
         let again = encoded(|out| encode_request(out, header.xid, &request));
         let again = first_frame(&again).expect("it is whole");
-        let (read, again) = decode_request(again).expect("it has a header");
+        let (read, again) = decode_request(again, Dialect::ClickHouse).expect("it has a header");
         assert_eq!((read.xid, again), (header.xid, Ok(request)));
         true
     });
@@ -208,7 +212,8 @@ fn a_request_that_is_too_long_is_skipped_as_it_arrives_and_the_next_one_is_read(
             }
         }
     }
-    let (header, request) = decode_request(next.expect("it came")).expect("it has a header");
+    let (header, request) =
+        decode_request(next.expect("it came"), Dialect::ZooKeeper).expect("it has a header");
     assert_eq!((header.xid, request), (9, Ok(Request::WhoAmI)));
     assert!(most < 20, "{most} bytes were kept");
 }
@@ -230,7 +235,7 @@ fn request(opcode: i32, put: impl FnOnce(&mut BytesMut)) -> Bytes {
 }
 
 fn read(opcode: i32, put: impl FnOnce(&mut BytesMut)) -> Result<Request, Code> {
-    decode_request(request(opcode, put))
+    decode_request(request(opcode, put), Dialect::ZooKeeper)
         .expect("it has a header")
         .1
 }
@@ -259,7 +264,7 @@ fn false_lengths_and_missing_fields_are_marshalling_errors() {
         assert_eq!(read(opcode::SET_ACL, acl), refused, "{count}");
     }
     assert_eq!(
-        decode_request(Bytes::from_static(b"1234567")),
+        decode_request(Bytes::from_static(b"1234567"), Dialect::ZooKeeper),
         Err(Malformed)
     );
 }
@@ -284,7 +289,7 @@ fn a_list_of_negative_length_is_empty_and_trailing_bytes_are_ignored() {
 fn an_attempt_to_authenticate_that_cannot_be_read_ends_the_connection() {
     for opcode in [opcode::AUTH, opcode::SASL] {
         let cut = request(opcode, |frame| frame.put_u8(0));
-        assert_eq!(decode_request(cut), Err(Malformed));
+        assert_eq!(decode_request(cut, Dialect::ZooKeeper), Err(Malformed));
     }
 }
 
@@ -524,7 +529,7 @@ fn requests_that_break_off_are_written_as_they_are_read() {
     ] {
         let frame = encoded(|out| encode_request(out, 5, &request));
         let frame = first_frame(&frame).expect("it is whole");
-        let (header, again) = decode_request(frame).expect("it has a header");
+        let (header, again) = decode_request(frame, Dialect::ZooKeeper).expect("it has a header");
         assert_eq!((header.xid, again), (5, Ok(request)));
     }
 }

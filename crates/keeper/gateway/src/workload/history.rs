@@ -267,7 +267,7 @@ impl Keeping {
         {
             let asked = self.history.asked.borrow();
             let ours = asked[first..].iter().filter(of_connection);
-            for (kind, path) in ours.filter_map(watched::watch_of) {
+            for (kind, path) in ours.flat_map(watched::watches_of) {
                 watcher.watches.insert((kind.of(), path.clone()), kind);
             }
         }

@@ -3,7 +3,9 @@
 use super::model::BASE;
 use super::watched::Of;
 use crate::paths;
-use crate::wire::{Acl, Answer, Code, CreateKind, MultiResult, Request, Stat, Text};
+use crate::wire::{
+    Acl, Answer, Code, CreateKind, Details, Filter, MultiResult, Request, Stat, Text,
+};
 use crate::wire::{create_flags, permission};
 use bytes::Bytes;
 use plinth_runtime::random::{below, chance};
@@ -20,6 +22,7 @@ pub struct Drawing {
     writes: u64,
     /// The version and the version of the access list that were seen last.
     versions: BTreeMap<Text, (i32, i32)>,
+    stats: BTreeMap<Text, Stat>,
     numbered: Vec<Text>,
     /// Where most clients are just now.
     meeting: Option<&'static str>,
@@ -81,6 +84,7 @@ impl Drawing {
     fn saw(&mut self, path: &Text, stat: &Stat) {
         let versions = (stat.version, stat.aversion);
         self.versions.insert(path.clone(), versions);
+        self.stats.insert(path.clone(), *stat);
     }
 
     fn made(&mut self, path: &Text) {
@@ -160,11 +164,16 @@ impl Drawing {
             (CreateKind::Plain, EPHEMERAL),
             (CreateKind::WithStat, EPHEMERAL),
         ];
+        let ensured = [
+            (CreateKind::IfNotExists, PERSISTENT),
+            (CreateKind::IfNotExists, EPHEMERAL),
+        ];
         let numbered = [
             (CreateKind::Plain, PERSISTENT_SEQUENTIAL),
             (CreateKind::WithStat, EPHEMERAL_SEQUENTIAL),
         ];
-        let (kind, flags) = match below(10) {
+        let (kind, flags) = match below(11) {
+            10 => one_of(&ensured),
             0..4 => one_of(&persistent),
             4..6 => one_of(&ephemeral),
             6..8 => one_of(&numbered),
@@ -216,7 +225,9 @@ impl Drawing {
     }
 
     fn multi(&mut self, client: u64) -> Request {
-        let mut one = |_| match below(8) {
+        let mut one = |_| match below(10) {
+            8 => self.check(),
+            9 => self.delete_much(),
             0..3 => self.create(client, true),
             3 => self.delete(),
             4..6 => {
@@ -230,17 +241,90 @@ impl Drawing {
         Request::Multi { operations }
     }
 
-    fn multi_read(&mut self) -> Request {
+    /// A check of what was seen once, or that there is no node.
+    fn check(&mut self) -> Request {
+        let path = self.any_path();
+        let version = self.versions(&path).0;
+        if chance(0.5) {
+            return Request::CheckNotExists { path, version };
+        }
+        let seen = self.stats.get(&path).copied().unwrap_or_default();
+        let long = |number| if chance(0.3) { number } else { -1 };
+        let int = |number| if chance(0.3) { number } else { -1 };
+        let stat = Stat {
+            czxid: long(seen.czxid),
+            mzxid: long(seen.mzxid),
+            ctime: -1,
+            mtime: -1,
+            version: int(seen.version),
+            cversion: int(seen.cversion),
+            aversion: int(seen.aversion),
+            ephemeral_owner: long(seen.ephemeral_owner),
+            data_length: int(seen.data_length),
+            num_children: int(seen.num_children),
+            pzxid: long(seen.pzxid),
+        };
+        Request::CheckStat {
+            path,
+            version,
+            stat,
+        }
+    }
+
+    /// A deletion that does not mind what there is, or of all below a node.
+    fn delete_much(&mut self) -> Request {
+        let path = self.any_path();
+        let version = self.versions(&path).0;
+        match chance(0.6) {
+            true => Request::TryDelete { path, version },
+            false => Request::DeleteRecursive {
+                path,
+                most: below(6) as u32,
+            },
+        }
+    }
+
+    fn multi_read(&mut self, set: &mut Vec<(Of, Text)>) -> Request {
         let read = |_| {
             let (path, watch) = (self.path(), false);
-            match chance(0.7) {
-                true => Request::GetData { path, watch },
-                false => Request::GetChildren { path, watch },
+            match below(10) {
+                0..5 => Request::GetData { path, watch },
+                5..7 => Request::GetChildren { path, watch },
+                7 => self.list(),
+                _ => self.read(set),
             }
         };
         Request::MultiRead {
             operations: (0..2 + below(3)).map(read).collect(),
             breaks_off: false,
+        }
+    }
+
+    /// A list that only ClickHouse's keeper knows.
+    fn list(&mut self) -> Request {
+        let path = match chance(0.3) {
+            true => BASE.into(),
+            false => self.any_path(),
+        };
+        if chance(0.3) {
+            let most = below(12) as u32;
+            return Request::ListRecursive { path, most };
+        }
+        Request::List {
+            path,
+            watch: false,
+            filter: one_of(&[Filter::All, Filter::Persistent, Filter::Ephemeral]),
+            details: one_of(&[
+                None,
+                Some(Details {
+                    stat: true,
+                    data: false,
+                }),
+                Some(Details {
+                    stat: true,
+                    data: true,
+                }),
+            ]),
         }
     }
 
@@ -279,13 +363,16 @@ impl Drawing {
     }
 
     pub fn request(&mut self, client: u64, set: &mut Vec<(Of, Text)>) -> Request {
-        match below(20) {
+        match below(23) {
+            20 => self.delete_much(),
+            21 => self.list(),
+            22 => self.check(),
             0..4 => self.create(client, false),
             4..6 => self.delete(),
             6..9 => self.set_data(client),
             9 => self.set_acl(),
             10..13 => self.multi(client),
-            13 => self.multi_read(),
+            13 => self.multi_read(set),
             14 => match below(3) {
                 0 => Request::DeleteContainer {
                     path: self.any_path(),

@@ -83,7 +83,11 @@ fn orders(history: &History) -> Result<(), String> {
             return Err(format!("{asked} goes back behind {before}"));
         }
         last = last.max(*zxid);
-        if is_write(&asked.request) && has_changed(answer) {
+        let is_told = |entry: &Entry| entry.zxid;
+        if is_write(&asked.request)
+            && answer.is_ok()
+            && history.entries.binary_search_by_key(zxid, is_told).is_ok()
+        {
             last_change = last_change.max(*zxid);
         }
     }
@@ -95,18 +99,6 @@ fn last_before(history: &History, step: u64) -> i64 {
     let before = history.asked.iter().filter(|asked| asked.answered < step);
     let zxids = before.filter_map(|asked| Some(asked.told.as_ref()?.0));
     zxids.max().unwrap_or_default()
-}
-
-/// True if a write with this answer has changed something.
-fn has_changed(answer: &Result<Answer, Code>) -> bool {
-    let has_failed =
-        |results: &[MultiResult]| matches!(results.last(), Some(MultiResult::Error(_)));
-    let is_check = |result: &MultiResult| *result == MultiResult::Checked;
-    match answer {
-        Ok(Answer::Multi(results)) => !has_failed(results) && !results.iter().all(is_check),
-        Ok(_) => true,
-        Err(_) => false,
-    }
 }
 
 #[derive(Clone)]
@@ -405,13 +397,25 @@ impl<'a> Judge<'a> {
             | Answer::Data(_, stat)
             | Answer::Acl(_, stat)
             | Answer::ChildrenAndStat(_, stat) => stats.push(stat),
+            Answer::Listed(listed) => {
+                stats.push(&mut listed.stat);
+                stats.extend(&mut listed.stats);
+            }
             Answer::Multi(results) | Answer::MultiRead(results) => {
-                stats.extend(results.iter_mut().filter_map(|result| match result {
-                    MultiResult::PathAndStat(_, stat)
-                    | MultiResult::Stat(stat)
-                    | MultiResult::Data(_, stat) => Some(stat),
-                    _ => None,
-                }));
+                for result in results {
+                    match result {
+                        MultiResult::PathAndStat(_, stat)
+                        | MultiResult::Stat(stat)
+                        | MultiResult::Exists(stat)
+                        | MultiResult::ChildrenAndStat(_, stat)
+                        | MultiResult::Data(_, stat) => stats.push(stat),
+                        MultiResult::Listed(listed) => {
+                            stats.push(&mut listed.stat);
+                            stats.extend(&mut listed.stats);
+                        }
+                        _ => {}
+                    }
+                }
             }
             _ => {}
         }

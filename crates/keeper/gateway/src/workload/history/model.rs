@@ -3,7 +3,9 @@
 
 use crate::paths;
 use crate::tree::node::Lifetime;
-use crate::wire::{Acl, Answer, Code, CreateKind, MultiResult, Request, Stat, Text};
+use crate::wire::{
+    Acl, Answer, Code, CreateKind, Details, Filter, Listed, MultiResult, Request, Stat, Text,
+};
 use crate::wire::{create_flags, permission};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -209,7 +211,7 @@ impl Model {
         let Request::Multi { operations } = request else {
             let answer = self.step(zxid, session, request, &mut seen);
             let answer = answer.map(|result| match result {
-                MultiResult::Path(path) => Answer::Path(path),
+                MultiResult::Path(path) | MultiResult::Ensured(path) => Answer::Path(path),
                 MultiResult::PathAndStat(path, stat) => Answer::PathAndStat(path, stat),
                 MultiResult::Stat(stat) => Answer::Stat(stat),
                 _ => Answer::Empty,
@@ -287,7 +289,77 @@ impl Model {
                 expect(node.version, *version)?;
                 Ok(MultiResult::Checked)
             }
+            Request::CheckNotExists { .. } | Request::CheckStat { .. } => {
+                self.check(request)?;
+                Ok(MultiResult::Done(request.opcode()))
+            }
+            Request::TryDelete { path, version } => {
+                if let Ok(parent) = self.node(parent_of(path)) {
+                    parent.allows(permission::DELETE)?;
+                    let may_go =
+                        |node: &Node| expect(node.version, *version).is_ok() && node.present == 0;
+                    if self.nodes.get(path).is_some_and(may_go) {
+                        self.remove(zxid, path, seen)?;
+                    }
+                }
+                Ok(MultiResult::Done(request.opcode()))
+            }
+            Request::DeleteRecursive { path, most } => {
+                for path in self.all_to_delete(path, *most)?.iter().rev() {
+                    self.remove(zxid, path, seen)?;
+                }
+                Ok(MultiResult::Done(request.opcode()))
+            }
             _ => Err(Code::UNIMPLEMENTED),
+        }
+    }
+
+    fn check(&self, request: &Request) -> Result<(), Code> {
+        match request {
+            Request::CheckNotExists { path, version } => match self.nodes.get(path) {
+                Some(node) => {
+                    node.allows(permission::READ)?;
+                    let is_there = expect(node.version, *version).is_ok();
+                    (!is_there).then_some(()).ok_or(Code::NODE_EXISTS)
+                }
+                None => Ok(()),
+            },
+            Request::CheckStat {
+                path,
+                version,
+                stat,
+            } => {
+                let node = self.readable(path)?;
+                expect(node.version, *version)?;
+                let is_expected = meets(&node.stat(), stat);
+                is_expected.then_some(()).ok_or(Code::BAD_VERSION)
+            }
+            _ => Err(Code::UNIMPLEMENTED),
+        }
+    }
+
+    /// A node and all below it, those that are less deep first.
+    fn all_to_delete(&self, path: &Text, most: u32) -> Result<Vec<Text>, Code> {
+        let Ok(parent) = self.node(parent_of(path)) else {
+            return Ok(Vec::new());
+        };
+        parent.allows(permission::DELETE)?;
+        if !self.nodes.contains_key(path) {
+            return Ok(Vec::new());
+        }
+        let (mut found, mut next) = (vec![path.clone()], 0);
+        while let Some(at) = found.get(next).cloned() {
+            next += 1;
+            self.node(&at)?.allows(permission::DELETE)?;
+            let children = self.names(&at);
+            if children.len() > (most as usize).saturating_sub(found.len()) {
+                return Err(Code::NOT_EMPTY);
+            }
+            found.extend(children.iter().map(|name| paths::join(&at, name).into()));
+        }
+        match found.len() > most as usize {
+            true => Err(Code::NOT_EMPTY),
+            false => Ok(found),
         }
     }
 
@@ -318,7 +390,10 @@ impl Model {
             false => path.clone(),
         };
         if self.nodes.contains_key(&path) {
-            return Err(Code::NODE_EXISTS);
+            return match kind {
+                CreateKind::IfNotExists => Ok(MultiResult::Ensured(path)),
+                _ => Err(Code::NODE_EXISTS),
+            };
         }
         if let Lifetime::Ephemeral(_) = parent.lifetime {
             return Err(Code::NO_CHILDREN_FOR_EPHEMERALS);
@@ -346,6 +421,7 @@ impl Model {
         self.nodes.insert(path.clone(), node);
         Ok(match kind {
             CreateKind::Plain => MultiResult::Path(path),
+            CreateKind::IfNotExists => MultiResult::Ensured(path),
             _ => MultiResult::PathAndStat(path, stat),
         })
     }
@@ -420,17 +496,75 @@ impl Model {
                 Ok(Answer::Acl(node.acl.clone(), node.stat()))
             }
             Request::MultiRead { operations, .. } => {
-                let one = |operation: &Request| match self.read(operation) {
-                    Ok(Answer::Data(data, stat)) => MultiResult::Data(data, stat),
-                    Ok(Answer::Children(names)) => MultiResult::Children(names),
-                    Ok(_) => MultiResult::Error(Code::UNIMPLEMENTED),
-                    Err(code) => MultiResult::Error(code),
+                let one = |operation: &Request| match (self.read(operation), operation) {
+                    (Ok(Answer::Data(data, stat)), _) => MultiResult::Data(data, stat),
+                    (Ok(Answer::Stat(stat)), _) => MultiResult::Exists(stat),
+                    (Ok(Answer::Children(paths)), Request::ListRecursive { .. }) => {
+                        MultiResult::Paths(paths)
+                    }
+                    (Ok(Answer::Children(names)), _) => MultiResult::Children(names),
+                    (Ok(Answer::ChildrenAndStat(names, stat)), _) => {
+                        MultiResult::ChildrenAndStat(names, stat)
+                    }
+                    (Ok(Answer::Listed(listed)), _) => MultiResult::Listed(listed),
+                    (Ok(_), _) => MultiResult::Error(Code::UNIMPLEMENTED),
+                    (Err(code), _) => MultiResult::Error(code),
                 };
                 let results = operations.iter().map(one).collect();
                 Ok(Answer::MultiRead(results))
             }
+            Request::List {
+                path,
+                filter,
+                details,
+                ..
+            } => self.list(path, *filter, *details),
+            Request::ListRecursive { path, most } => {
+                Ok(Answer::Children(self.below(path, *most as usize)?))
+            }
+            Request::CheckNotExists { .. } | Request::CheckStat { .. } => {
+                self.check(request).map(|()| Answer::Empty)
+            }
             _ => Err(Code::UNIMPLEMENTED),
         }
+    }
+
+    fn list(&self, path: &str, filter: Filter, details: Option<Details>) -> Result<Answer, Code> {
+        let mut listed = Listed {
+            stat: self.node(path)?.stat(),
+            ..Listed::default()
+        };
+        for name in self.children(path)? {
+            if filter != Filter::All || details.is_some() {
+                let node = self.readable(&paths::join(path, &name))?;
+                if !filter.has(&node.stat()) {
+                    continue;
+                }
+                if details.is_some_and(|details| details.stat) {
+                    listed.stats.push(node.stat());
+                }
+                if details.is_some_and(|details| details.data) {
+                    listed.data.push(node.data.clone());
+                }
+            }
+            listed.names.push(name);
+        }
+        Ok(match details {
+            Some(_) => Answer::Listed(listed),
+            None => Answer::ChildrenAndStat(listed.names, listed.stat),
+        })
+    }
+
+    fn below(&self, path: &str, most: usize) -> Result<Vec<Text>, Code> {
+        self.readable(path)?;
+        let (mut found, mut next) = (vec![Text::from(path)], 0);
+        while let Some(at) = found.get(next).cloned() {
+            next += 1;
+            let children = self.names(&at).into_iter();
+            let children = children.map(|name| Text::from(paths::join(&at, &name)));
+            found.extend(children.filter(|child| self.readable(child).is_ok()));
+        }
+        Ok(found.into_iter().skip(1).take(most).collect())
     }
 
     fn readable(&self, path: &str) -> Result<&Node, Code> {
@@ -441,10 +575,32 @@ impl Model {
 
     fn children(&self, path: &str) -> Result<Vec<Text>, Code> {
         self.readable(path)?;
+        Ok(self.names(path))
+    }
+
+    fn names(&self, path: &str) -> Vec<Text> {
         let is_child = |other: &&Text| paths::parent(other) == Some(path);
         let children = self.nodes.keys().filter(is_child);
-        Ok(children.map(|child| paths::name(child).into()).collect())
+        children.map(|child| paths::name(child).into()).collect()
     }
+}
+
+/// -1 expects nothing. Nobody expects a time of day.
+fn meets(found: &Stat, expected: &Stat) -> bool {
+    let either = |found: i64, expected: i64| expected == -1 || found == expected;
+    either(found.czxid, expected.czxid)
+        && either(found.mzxid, expected.mzxid)
+        && either(found.pzxid, expected.pzxid)
+        && either(found.ephemeral_owner, expected.ephemeral_owner)
+        && [
+            (found.version, expected.version),
+            (found.cversion, expected.cversion),
+            (found.aversion, expected.aversion),
+            (found.data_length, expected.data_length),
+            (found.num_children, expected.num_children),
+        ]
+        .iter()
+        .all(|(found, expected)| either((*found).into(), (*expected).into()))
 }
 
 fn parent_of(path: &str) -> &str {

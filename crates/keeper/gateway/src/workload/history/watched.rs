@@ -5,7 +5,7 @@ use super::Asked;
 use super::model::{Did, Moment, Seen};
 use super::past::{History, Past};
 use crate::paths;
-use crate::wire::{Code, Request, Text, WatchEvent, event};
+use crate::wire::{Answer, Code, MultiResult, Request, Text, WatchEvent, event};
 use std::collections::{BTreeSet, VecDeque};
 
 /// What a watch is of.
@@ -44,17 +44,44 @@ impl Kind {
     }
 }
 
-/// The watch that a request sets when it is answered so; `None` if it sets none.
-pub fn watch_of(asked: &Asked) -> Option<(Kind, &Text)> {
-    let (_, answer) = asked.told.as_ref()?;
+/// The watches that a request sets when it is answered so.
+pub fn watches_of(asked: &Asked) -> Vec<(Kind, &Text)> {
+    let Some((_, answer)) = &asked.told else {
+        return Vec::new();
+    };
     match (&asked.request, answer) {
-        (Request::Exists { path, watch: true }, Ok(_)) => Some((Kind::Data, path)),
-        (Request::Exists { path, watch: true }, Err(Code::NO_NODE)) => Some((Kind::Exist, path)),
-        (Request::GetData { path, watch: true }, Ok(_)) => Some((Kind::Data, path)),
+        (Request::MultiRead { operations, .. }, Ok(Answer::MultiRead(results))) => {
+            let parts = operations.iter().zip(results);
+            let set = parts.filter_map(|(request, result)| watch_of(request, code_of(result)));
+            set.collect()
+        }
+        (request, answer) => watch_of(request, answer.as_ref().err().copied())
+            .into_iter()
+            .collect(),
+    }
+}
+
+fn code_of(result: &MultiResult) -> Option<Code> {
+    match result {
+        MultiResult::Error(code) => Some(*code),
+        _ => None,
+    }
+}
+
+/// The watch that a read sets, which has failed with this code if there is one.
+fn watch_of(request: &Request, failed: Option<Code>) -> Option<(Kind, &Text)> {
+    match (request, failed) {
+        (Request::Exists { path, watch: true } | Request::GetData { path, watch: true }, None) => {
+            Some((Kind::Data, path))
+        }
+        (Request::Exists { path, watch: true }, Some(Code::NO_NODE)) => Some((Kind::Exist, path)),
         (
             Request::GetChildren { path, watch: true }
-            | Request::GetChildren2 { path, watch: true },
-            Ok(_),
+            | Request::GetChildren2 { path, watch: true }
+            | Request::List {
+                path, watch: true, ..
+            },
+            None,
         ) => Some((Kind::Child, path)),
         _ => None,
     }
@@ -86,7 +113,7 @@ pub fn judge(history: &History, number: usize, past: &Past) -> Result<(), String
     let (mut missed, told): (Vec<_>, Vec<_>) = heard.partition(|event| event.zxid == -1);
     let mut set: Vec<Set> = Vec::new();
     for (asked, zxid) in answered() {
-        if let Some((kind, path)) = watch_of(asked) {
+        for (kind, path) in watches_of(asked) {
             set.push((zxid, kind.of(), path));
         }
     }
