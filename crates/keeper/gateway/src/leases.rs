@@ -17,11 +17,13 @@ use crate::replica::Replica;
 use crate::tree::execute::{Operation, Owner};
 use crate::tree::plan::Known;
 use crate::tree::quota::Counted;
+use crate::wire::Text;
 use crate::writes::{Outcome, code_of};
 use crate::{BEAT_MS, ISOLATION_MS, REAP_MS, quotas};
 use plinth_core::Result;
 use plinth_runtime::{
-    Duration, Instant, TaskGroup, now, planted, probe, sleep, trace, trace_warn, unix_time_ms,
+    Duration, Instant, TaskGroup, join_all, now, planted, probe, sleep, trace, trace_warn,
+    unix_time_ms,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +37,8 @@ const LOOK_PAUSE_MIN: Duration = Duration::from_millis(10);
 const PROOFS_AT_ONCE: usize = 8;
 /// How often it is read again which sessions a gateway has left.
 const SESSIONS_LOOK: Duration = Duration::from_secs(1);
+/// Nodes that are looked at at the same time. Those whose time is over share transactions.
+const REAPED_AT_ONCE: usize = 100;
 /// How often the gateway that cleans up looks for quotas that are not counted.
 const UNCOUNTED_LOOK: Duration = Duration::from_secs(1);
 
@@ -350,14 +354,20 @@ async fn count_once(life: &Rc<Life>, is_thorough: bool) -> Result<()> {
 }
 
 async fn reap_once(life: &Rc<Life>) -> Result<()> {
-    for path in life.replica.timed().await? {
-        life.replica.load(&path).await?;
-        let Known::Here(node) = life.replica.node_if_known(&path) else {
-            continue;
-        };
-        if node.may_be_reaped(unix_time_ms() as i64) {
-            life.pipeline.run(Operation::Reap { path }).await;
-        }
+    for some in life.replica.timed().await?.chunks(REAPED_AT_ONCE) {
+        let reaping = join_all(some.iter().map(|path| reap_one(life, path)));
+        reaping.await.into_iter().collect::<Result<()>>()?;
+    }
+    Ok(())
+}
+
+async fn reap_one(life: &Rc<Life>, path: &Text) -> Result<()> {
+    life.replica.load(path).await?;
+    if let Known::Here(node) = life.replica.node_if_known(path)
+        && node.may_be_reaped(unix_time_ms() as i64)
+    {
+        let path = path.clone();
+        life.pipeline.run(Operation::Reap { path }).await;
     }
     Ok(())
 }

@@ -539,8 +539,8 @@ impl Replica {
         Ok(())
     }
 
-    /// The ephemeral nodes of a session, and whether they are those of now: none has come or gone since the version that
-    /// was read.
+    /// The ephemeral nodes of a session, and whether they are those of now: none has come or gone since the version
+    /// that was read.
     pub async fn ephemerals(&self, session: i64) -> Result<(BTreeSet<Text>, bool)> {
         let version = self.version();
         let found = self.all_rows(self.rows.ephemerals(session)).await?;

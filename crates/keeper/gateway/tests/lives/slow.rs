@@ -234,8 +234,8 @@ fn a_gateway_whose_commits_take_long_gets_its_writes_through_beside_a_quick_one(
     holds(2, write_slowly_beside_a_quick_one);
 }
 
-/// Two gateways die, and another one whose commits take two seconds looks after what they leave: it removes the lease of
-/// one that had no sessions when those of the other one are due.
+/// Two gateways die, and another one whose commits take two seconds looks after what they leave: it removes the lease
+/// of one that had no sessions when those of the other one are due.
 async fn end_beside_a_removal() -> Rc<World> {
     let world = World::new(ms(1)).await;
     let mut life = Life::begin(&world, 1, ms(24_000), 1).await;
@@ -287,4 +287,41 @@ fn sessions_that_end_on_a_slow_store_share_commits() {
             println!("commits of {took:?}: at most {:?} late", world.latest.get());
         }
     }
+}
+
+/// Nodes with a time to live of which many are over together.
+async fn outlive(nodes: usize, took: Duration) -> Rc<World> {
+    let world = World::with(1, ms(1)).await;
+    let client = Client::connect(address(0), 40_000, None).await;
+    let client = client.expect("it serves");
+    let short = |path: String| Request::Create {
+        kind: CreateKind::Ttl,
+        path: path.as_str().into(),
+        data: None,
+        acl: Acl::open(),
+        flags: create_flags::PERSISTENT_WITH_TTL,
+        ttl: 100,
+    };
+    let operations = (0..nodes).map(|number| short(format!("/{number}")));
+    let operations = operations.collect();
+    let made = client.submit(Request::Multi { operations }).await;
+    made.expect("created");
+    world.slow_down(took);
+    let rows = Rows::new(&Options::default().tree);
+    let left = || {
+        let numbers = (0..nodes).map(|number| rows.node(&format!("/{number}")));
+        numbers.filter(|row| world.store.row(row).is_some()).count()
+    };
+    // It is looked for them at most 15 s later.
+    sleep(ms(15_000) + 5 * took).await;
+    if left() > 0 {
+        world.complain(format!("{} nodes are left whose time is over", left()));
+    }
+    drop(client);
+    world
+}
+
+#[test]
+fn nodes_whose_time_is_over_share_commits() {
+    holds(3, || outlive(60, ms(500)));
 }
