@@ -34,6 +34,8 @@ pub struct Connection {
     /// Writes under way.
     pub pending: Cell<usize>,
     pub done: Notify,
+    /// The client has asked what there is besides ZooKeeper's requests: it is ClickHouse's.
+    pub is_clickhouse: Cell<bool>,
     /// The client has asked to end the session.
     pub is_closing: Cell<bool>,
     pub since: Instant,

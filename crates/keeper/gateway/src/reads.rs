@@ -319,6 +319,9 @@ async fn node(connection: &Talk, path: &str) -> Result<Option<Rc<Node>>, Code> {
     }
     let mut tries = Tries::new();
     let may_be_shown = connection.gateway.options.clickhouse && system::is_in(path);
+    if may_be_shown && system::tells_flags(path) {
+        connection.is_clickhouse.set(true);
+    }
     loop {
         if may_be_shown
             && matches!(

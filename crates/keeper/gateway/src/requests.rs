@@ -107,6 +107,7 @@ async fn talk(
         held: Held::new(life.contact.clone(), life.held_bytes.clone()),
         pending: Cell::new(0),
         done: Notify::new(),
+        is_clickhouse: Cell::new(false),
         is_closing: Cell::new(false),
         since: now(),
         received: Cell::new(0),

@@ -13,7 +13,7 @@ use crate::paths;
 use crate::replica::Replica;
 use crate::room::once;
 use crate::talk::Talk;
-use crate::wire::{Answer, Code, MultiResult, Request, Stat, Text, encode_answer};
+use crate::wire::{Answer, Code, MultiResult, Request, Stat, Text, encode_answer, opcode};
 use crate::{ANSWER_BYTES_MAX, LIST_BYTES_MAX, READ_TRIES};
 use bytes::Bytes;
 use plinth_runtime::random::chance;
@@ -114,10 +114,23 @@ impl Several {
                 if breaks_off {
                     header.error = Code::MARSHALLING_ERROR.0;
                 }
-                Answer::MultiRead(results)
+                Answer::MultiRead(self.in_form(connection, results))
             }
         };
         connection.answer(header, |out| encode_answer(out, header, &answer));
+    }
+
+    /// Where a read has failed, ZooKeeper's clients expect an error in the place of its result, and ClickHouse's a result
+    /// that has an error.
+    fn in_form(&self, connection: &Talk, results: Vec<MultiResult>) -> Vec<MultiResult> {
+        if !connection.is_clickhouse.get() {
+            return results;
+        }
+        let of = |(operation, result): (&Request, MultiResult)| match result {
+            MultiResult::Error(code) => MultiResult::Failed(opcode_of(operation), code),
+            other => other,
+        };
+        self.operations.iter().zip(results).map(of).collect()
     }
 
     /// Answers with what the replica knows at this moment; false if it does not know enough.
@@ -427,6 +440,14 @@ fn set_watch(connection: &Talk, operation: &Request, result: &MultiResult) {
             _,
         ) => watches.watch_children(path, connection.client),
         _ => {}
+    }
+}
+
+/// The kind of a read's result.
+fn opcode_of(read: &Request) -> i32 {
+    match read.opcode() {
+        opcode::FILTERED_LIST => opcode::GET_CHILDREN_2,
+        other => other,
     }
 }
 

@@ -45,6 +45,11 @@ pub fn is_in(path: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+/// True for what ClickHouse's clients read before they send any request that ZooKeeper does not know.
+pub fn tells_flags(path: &str) -> bool {
+    matches!(path, "/keeper/feature_flags" | "/keeper/api_version")
+}
+
 /// The names below `/keeper`, with what they say.
 fn said(options: &Options) -> Vec<(&'static str, Vec<u8>)> {
     let mut said = vec![

@@ -95,6 +95,8 @@ pub enum MultiResult {
     Ensured(Text),
     /// Of an operation of this kind whose answer has nothing in it.
     Done(i32),
+    /// Of an operation of this kind that has failed among several reads.
+    Failed(i32, Code),
     Error(Code),
 }
 
@@ -229,14 +231,14 @@ impl MultiResult {
             MultiResult::Listed(_) => opcode::LIST_WITH_STAT_AND_DATA,
             MultiResult::Paths(_) => opcode::LIST_RECURSIVE,
             MultiResult::Ensured(_) => opcode::CREATE_IF_NOT_EXISTS,
-            MultiResult::Done(opcode) => *opcode,
+            MultiResult::Done(opcode) | MultiResult::Failed(opcode, _) => *opcode,
             MultiResult::Error(_) => opcode::ERROR,
         }
     }
 
     fn put(&self, out: &mut Output) {
         let error = match self {
-            MultiResult::Error(code) => code.0,
+            MultiResult::Error(code) | MultiResult::Failed(_, code) => code.0,
             _ => 0,
         };
         multi::put_step(out, self.opcode(), error);
@@ -246,7 +248,10 @@ impl MultiResult {
                 put_text(out, path);
                 stat.put(out);
             }
-            MultiResult::Deleted | MultiResult::Checked | MultiResult::Done(_) => {}
+            MultiResult::Deleted
+            | MultiResult::Checked
+            | MultiResult::Done(_)
+            | MultiResult::Failed(..) => {}
             MultiResult::Stat(stat) | MultiResult::Exists(stat) => stat.put(out),
             MultiResult::Data(data, stat) => {
                 put_buffer(out, data.as_ref());
@@ -262,7 +267,10 @@ impl MultiResult {
         }
     }
 
-    fn take(opcode: i32, input: &mut Bytes) -> Taken<MultiResult> {
+    fn take((opcode, error): (i32, i32), input: &mut Bytes) -> Taken<MultiResult> {
+        if error != 0 && opcode != opcode::ERROR {
+            return Ok(MultiResult::Failed(opcode, Code(error)));
+        }
         Ok(match opcode {
             opcode::CREATE => MultiResult::Path(take_text(input)?),
             opcode::CREATE_2 => MultiResult::PathAndStat(take_text(input)?, Stat::take(input)?),

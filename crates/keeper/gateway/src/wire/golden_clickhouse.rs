@@ -227,12 +227,13 @@ fn answers() -> Vec<(&'static str, (i32, Answer))> {
             ),
         ),
         (
-            "00000185 00000007 1122334455667788 00000000 \
+            "0000018e 00000007 1122334455667788 00000000 \
              00000003 00 00000000 stat \
              0000000c 00 00000000 00000001 00000001 62 stat \
              000001fa 00 00000000 00000001 00000001 62 stat 00000001 stat 00000001 00000001 78 \
              000001fb 00 00000000 00000001 00000004 2f612f62 \
              ffffffff 00 ffffff9b ffffff9b \
+             00000004 00 ffffff9b \
              ffffffff 01 ffffffff",
             (
                 opcode::MULTI_READ,
@@ -242,6 +243,7 @@ fn answers() -> Vec<(&'static str, (i32, Answer))> {
                     MultiResult::Listed(listed()),
                     MultiResult::Paths(vec!["/a/b".into()]),
                     MultiResult::Error(Code::NO_NODE),
+                    MultiResult::Failed(opcode::GET_DATA, Code::NO_NODE),
                 ]),
             ),
         ),

@@ -5,18 +5,18 @@ use super::jute::{Taken, put_bool, put_int, take_bool, take_int};
 use bytes::Bytes;
 use plinth_core::output::Output;
 
-/// Takes the items with `take`, which gets the opcode of each.
+/// Takes the items with `take`, which gets the opcode and the error of each.
 pub(super) fn take_steps<T>(
     input: &mut Bytes,
-    take: impl Fn(i32, &mut Bytes) -> Taken<T>,
+    take: impl Fn((i32, i32), &mut Bytes) -> Taken<T>,
 ) -> Taken<Vec<T>> {
     let mut steps = Vec::new();
     loop {
-        let (opcode, is_end, _error) = (take_int(input)?, take_bool(input)?, take_int(input)?);
+        let (opcode, is_end, error) = (take_int(input)?, take_bool(input)?, take_int(input)?);
         if is_end {
             return Ok(steps);
         }
-        steps.push(take(opcode, input)?);
+        steps.push(take((opcode, error), input)?);
     }
 }
 

@@ -290,11 +290,11 @@ impl Request {
 
     fn take(opcode: i32, input: &mut Bytes, dialect: Dialect) -> Taken<Request> {
         match opcode {
-            opcode::MULTI => multi::take_steps(input, |opcode, input| {
+            opcode::MULTI => multi::take_steps(input, |(opcode, _), input| {
                 take_transaction_step(opcode, input, dialect)
             })
             .map(|operations| Request::Multi { operations }),
-            opcode::MULTI_READ => multi::take_steps(input, |opcode, input| match dialect {
+            opcode::MULTI_READ => multi::take_steps(input, |(opcode, _), input| match dialect {
                 Dialect::ZooKeeper => take_read_step(opcode, input),
                 Dialect::ClickHouse => take_wide_read_step(opcode, input),
             })
