@@ -20,6 +20,8 @@ const WAITING_MAX: usize = 16;
 pub enum Question {
     Command(String),
     Metrics,
+    /// Answered with a text that is empty if the gateway does not serve.
+    Ready,
 }
 
 /// What the thread of the pages wants to know from the gateway's.
@@ -37,7 +39,8 @@ pub fn listen(
     keys: pages::Keys,
 ) -> Result<Questions, String> {
     let (asking, questions) = mpsc::channel(WAITING_MAX);
-    let router = pages::guarded(flag, address, router(asking), keys)?;
+    let router = pages::guarded(flag, address, router(asking.clone()), keys)?;
+    let router = router.merge(ready(asking));
     pages::serve(flag, address, router)?;
     Ok(questions)
 }
@@ -55,19 +58,39 @@ fn router(asking: Asking) -> Router {
         .route("/commands/{name}", get(command))
 }
 
+/// `/ready`, as ClickHouse's keeper has it, for whoever starts and watches processes. It says nothing that is secret,
+/// and nobody needs a token for it.
+fn ready(asking: Asking) -> Router {
+    let page = async move || {
+        let said = said(&asking, Question::Ready).await;
+        let is_ready = said.is_some_and(|said| !said.is_empty());
+        let (code, status) = match is_ready {
+            true => (StatusCode::OK, "ok"),
+            false => (StatusCode::SERVICE_UNAVAILABLE, "fail"),
+        };
+        let text =
+            format!("{{\"status\":\"{status}\",\"details\":{{\"hasLeader\":{is_ready}}}}}\n");
+        (code, [(CONTENT_TYPE, "application/json")], text)
+    };
+    Router::new().route("/ready", get(page))
+}
+
 /// Links to the commands.
 fn list() -> String {
     let link = |name| format!("<a href=\"/commands/{name}\">{name}</a>\n<br/>\n");
     Keeper::commands().map(link).collect()
 }
 
-async fn ask(asking: &Asking, question: Question, format: &'static str) -> Response {
+async fn said(asking: &Asking, question: Question) -> Option<String> {
     let (answer, answered) = oneshot::channel();
-    let text = match asking.try_send((question, answer)) {
+    match asking.try_send((question, answer)) {
         Ok(()) => answered.await.ok(),
         Err(_) => None,
-    };
-    match text {
+    }
+}
+
+async fn ask(asking: &Asking, question: Question, format: &'static str) -> Response {
+    match said(asking, question).await {
         Some(text) => ([(CONTENT_TYPE, format)], text).into_response(),
         None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }
@@ -82,6 +105,8 @@ pub async fn answer(keeper: &Keeper, questions: Option<Questions>) {
         let text = match question {
             Question::Command(name) => format!("{:#}\n", keeper.command(&name).await),
             Question::Metrics => text(keeper.samples()),
+            Question::Ready if keeper.serves() => "ready".into(),
+            Question::Ready => String::new(),
         };
         let _ = answer.send(text); // fails if the asker has gone
     }

@@ -2,6 +2,7 @@
 
 use crate::counters::Spread;
 use crate::life::{Gateway, Life};
+use crate::reads::system;
 use crate::{dump, monitor};
 use bytes::BufMut;
 use plinth_core::output::Output;
@@ -50,10 +51,29 @@ words! {
     Crst = b"crst";
     Srst = b"srst";
     Dirs = b"dirs";
+    // Those from here on are of ClickHouse's keeper.
+    Apiv = b"apiv";
+    Ftfl = b"ftfl";
+    Rcvr = b"rcvr";
+    Csnp = b"csnp";
+    Lgif = b"lgif";
+    Rqld = b"rqld";
+    Ydld = b"ydld";
+    Rclc = b"rclc";
+    Clrs = b"clrs";
+}
+
+impl Word {
+    fn is_of_clickhouse(self) -> bool {
+        self as usize >= Word::Apiv as usize
+    }
 }
 
 /// Answers a word. The connection ends when the answer is written.
 pub async fn answer_word(gateway: &Rc<Gateway>, word: Word, outbox: &Outbox) {
+    if word.is_of_clickhouse() && !gateway.options.clickhouse {
+        return; // as every word that is not known
+    }
     let text = text_of(gateway, word).await;
     let append = |out: &mut Output| {
         out.buffer().put_slice(text.as_bytes());
@@ -116,7 +136,28 @@ async fn text_of(gateway: &Gateway, word: Word) -> String {
             "Server stats reset.\n".into()
         }
         Word::Dirs => "datadir_size: 0\nlogdir_size: 0\n".into(),
+        Word::Apiv => system::API_VERSION.into(),
+        Word::Ftfl => system::FLAGS
+            .iter()
+            .map(|flag| format!("{flag}\t1\n"))
+            .collect(),
+        // There is no quorum that could be lost, nothing is counted anew, and memory is bounded.
+        Word::Rcvr | Word::Rclc | Word::Clrs => "ok".into(),
+        // The words of a keeper that cannot: here is neither a snapshot nor a leader.
+        Word::Csnp => "Failed to schedule snapshot creation task.".into(),
+        Word::Rqld | Word::Ydld => "Failed to send leadership request to leader.".into(),
+        Word::Lgif => log_info(&life),
     }
+}
+
+/// There is one log for all, that of the database: a gateway knows how far it has followed.
+fn log_info(life: &Life) -> String {
+    let zxid = life.replica.zxid();
+    format!(
+        "first_log_idx\t0\nfirst_log_term\t0\nlast_log_idx\t{zxid}\nlast_log_term\t0\n\
+         last_committed_log_idx\t{zxid}\nleader_committed_log_idx\t{zxid}\n\
+         target_committed_log_idx\t{zxid}\nlast_snapshot_idx\t0\n"
+    )
 }
 
 pub fn reset_statistics(gateway: &Gateway) {

@@ -183,6 +183,11 @@ impl Keeper {
         Box::pin(async move { commands::run(&self.gateway, name).await })
     }
 
+    /// True if it serves clients now.
+    pub fn serves(&self) -> bool {
+        monitor::serves(&self.gateway)
+    }
+
     /// Its numbers for monitoring.
     pub fn samples(&self) -> Vec<Sample> {
         monitor::samples(&self.gateway)

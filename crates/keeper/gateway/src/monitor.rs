@@ -149,14 +149,17 @@ fn quantile_ms(timed: &Timed, share: f64) -> f64 {
     end.map_or(0.0, |end| end.as_secs_f64() * 1000.0)
 }
 
+/// True if it serves clients: it has a tree, and can reach the database.
+pub fn serves(gateway: &Gateway) -> bool {
+    let life = gateway.life.get();
+    life.is_some_and(|life| !life.is_isolated() && life.contact.is_in_touch())
+}
+
 /// All of it as a page for Prometheus.
 pub fn samples(gateway: &Gateway) -> Vec<Sample> {
     let mut out = Samples::of_process(gateway.address);
     let life = gateway.life.get();
-    let serves = life
-        .as_ref()
-        .is_some_and(|life| !life.is_isolated() && life.contact.is_in_touch());
-    out.add(&SERVING, &[], f64::from(u8::from(serves)));
+    out.add(&SERVING, &[], f64::from(u8::from(serves(gateway))));
     if let Some(life) = life {
         for (family, value) in numbers(gateway, &life) {
             out.add(family, &[], value);

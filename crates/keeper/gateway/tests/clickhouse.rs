@@ -4,6 +4,7 @@ use super::gateways::{
     Gateway, ask, create, create_with, delete, done, get, list, names, set_to, several, sync,
     watching,
 };
+use super::operators::word;
 use bytes::Bytes;
 use plinth_client::testing::MemoryCluster;
 use plinth_keeper::Options;
@@ -203,6 +204,31 @@ fn reads_of_all_kinds_share_a_request_and_each_sets_its_watch() {
             let told = told.flatten().expect("an event");
             assert_eq!((&*told.path, told.kind), (path, kind));
         }
+    });
+}
+
+#[test]
+fn a_read_that_fails_among_others_looks_as_the_client_expects_it() {
+    block_on(async {
+        let two = Two::start(Options::default()).await;
+        let [one, _] = &two.clients;
+        let read = || {
+            several(vec![
+                exists("/none"),
+                list_of("/none", Filter::Ephemeral, None),
+            ])
+        };
+        let code = Code::NO_NODE;
+        // ZooKeeper's clients find an error in the place of the result.
+        let results = vec![MultiResult::Error(code), MultiResult::Error(code)];
+        assert_eq!(done(one, read()).await, Answer::MultiRead(results));
+        // ClickHouse's clients ask for the flags first.
+        done(one, get("/keeper/feature_flags")).await;
+        let results = vec![
+            MultiResult::Failed(opcode::EXISTS, code),
+            MultiResult::Failed(opcode::GET_CHILDREN_2, code),
+        ];
+        assert_eq!(done(one, read()).await, Answer::MultiRead(results));
     });
 }
 
@@ -613,5 +639,44 @@ fn a_gateway_that_is_told_so_knows_nothing_of_clickhouse() {
             Err(Code::NO_NODE)
         );
         done(&client, create("/keeper")).await;
+    });
+}
+
+#[test]
+fn operators_ask_in_the_words_of_clickhouses_keeper() {
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        let gateway = Gateway::start(&cluster).await;
+        let _client = gateway.client().await;
+        let at = gateway.keeper.address();
+        assert!(gateway.keeper.serves());
+        let flags = word(at, "ftfl").await;
+        let flags: Vec<&str> = flags.lines().collect();
+        assert_eq!((flags.len(), flags[0]), (11, "filtered_list\t1"));
+        assert!(flags.iter().all(|flag| flag.ends_with("\t1")), "{flags:?}");
+        let log = word(at, "lgif").await;
+        assert!(
+            log.lines()
+                .any(|line| line.starts_with("last_committed_log_idx\t")),
+            "{log}"
+        );
+        for (asked, said) in [
+            ("apiv", "3"),
+            ("rcvr", "ok"),
+            ("rclc", "ok"),
+            ("clrs", "ok"),
+            ("csnp", "Failed to schedule snapshot creation task."),
+            ("rqld", "Failed to send leadership request to leader."),
+            ("ydld", "Failed to send leadership request to leader."),
+        ] {
+            assert_eq!(word(at, asked).await, said, "{asked}");
+        }
+        let options = Options {
+            clickhouse: false,
+            ..Options::default()
+        };
+        let plain = Gateway::start_with(&cluster, options).await;
+        let _client = plain.client().await;
+        assert_eq!(word(plain.keeper.address(), "ftfl").await, "");
     });
 }

@@ -26,7 +26,7 @@ async fn start(options: Options) -> (Rc<Keeper>, Task<()>) {
 }
 
 /// The answer to a four-letter word.
-async fn word(address: SocketAddr, word: &str) -> String {
+pub async fn word(address: SocketAddr, word: &str) -> String {
     let (reader, mut writer) = net::connect(address).await.expect("it listens");
     let mut out = Output::copying();
     out.buffer().extend_from_slice(word.as_bytes());

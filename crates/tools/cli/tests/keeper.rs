@@ -141,6 +141,8 @@ async fn look_at_pages(cluster: &Cluster) {
     assert_eq!(command("isro")["read_only"], false);
     assert_eq!(command("cons")["connections"][0]["packets_received"], 2);
     assert_eq!(command("nonsense")["error"], "Unknown command: nonsense");
+    let ready = page(address(1), "/ready");
+    assert!(ready.contains("\"status\":\"ok\""), "{ready}");
     let metrics = page(address(1), "/metrics");
     let process = format!("process=\"{}\"", address(0));
     for line in [
