@@ -79,3 +79,15 @@ pub fn run(matches: &ArgMatches) -> Outcome {
     let word = words().into_iter().find(|word| word.name == name);
     (word.expect("the program has these commands").run)(matches)
 }
+
+/// Whether the command prints JSON. (To some, `--json` is a file.)
+pub fn prints_json(matches: &ArgMatches) -> bool {
+    let asked = matches.try_get_one::<bool>("json");
+    let inner = || matches.subcommand().map(|(_, matches)| matches);
+    matches!(asked, Ok(Some(true))) || inner().is_some_and(prints_json)
+}
+
+/// An error for programs that read JSON.
+pub fn json_of_error(line: &str) -> String {
+    serde_json::json!({ "error": line }).to_string()
+}

@@ -4,7 +4,7 @@
 //! (`plinth_terminal::commands`), and a feature of this crate says whether a family is in the program.
 //!
 //! A command ends with success, or with one line that names the problem, its place, and a remedy. `main` prints that
-//! line and exits with 1. Wrong usage exits with 2.
+//! line, or an object of JSON with it where results are JSON, and exits with 1. Wrong usage exits with 2.
 
 mod absent;
 mod former;
@@ -16,6 +16,7 @@ mod former;
     feature = "sim"
 ))]
 mod grammar;
+mod help;
 mod layout;
 mod manual;
 #[cfg(all(test, feature = "keeper"))]
@@ -62,7 +63,6 @@ fn program() -> Command {
         .version(env!("CARGO_PKG_VERSION"))
         .long_version(version::long())
         .about("An ordered, transactional key-value store that runs on many machines")
-        .max_term_width(100)
         .subcommand_required(true)
         .arg_required_else_help(true)
         .after_help(
@@ -109,14 +109,19 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let arguments = configuration::with_file(program(), arguments);
-    let outcome =
-        arguments.and_then(|arguments| commands::run(&program().get_matches_from(arguments)));
-    match outcome {
+    let matches = arguments.map(|arguments| {
+        let matches = program().try_get_matches_from(arguments);
+        matches.unwrap_or_else(|error| help::exit(&error))
+    });
+    let is_json = matches.as_ref().is_ok_and(commands::prints_json);
+    match matches.and_then(|matches| commands::run(&matches)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(line) => {
             // The line is empty if the command has already printed its error.
-            if !line.is_empty() {
-                eprintln!("plinth: {line}");
+            match line.is_empty() {
+                true => {}
+                false if is_json => eprintln!("{}", commands::json_of_error(&line)),
+                false => eprintln!("plinth: {line}"),
             }
             ExitCode::FAILURE
         }

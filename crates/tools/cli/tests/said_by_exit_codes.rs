@@ -2,7 +2,7 @@
 //! was not done.
 
 use crate::common::small_disk::SmallDisk;
-use crate::common::{BINARY, Cluster, Directory, Server, error_line, plinth, text};
+use crate::common::{BINARY, Cluster, Directory, Server, error_line, json_error, plinth, text};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -80,7 +80,10 @@ fn the_status_of_a_database_that_does_not_serve_is_shown_and_is_a_failure() {
         &["top", "--once"],
     ] {
         let output = cluster.plinth(command);
-        let line = error_line(&output);
+        let line = match command.contains(&"--json") {
+            true => json_error(&output),
+            false => error_line(&output),
+        };
         assert!(line.contains("unavailable"), "{command:?}: {line}");
         let shown = text(&output.stdout);
         assert!(shown.contains("available"), "{command:?}: {shown}");

@@ -462,6 +462,14 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// As [`error_line`], of a command that prints JSON.
+pub fn json_error(output: &Output) -> String {
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let object: serde_json::Value = serde_json::from_str(&stderr).expect("one object");
+    object["error"].as_str().expect("a text").to_owned()
+}
+
 /// Asserts that the command failed with exit code 1 and one line, and returns that line.
 pub fn error_line(output: &Output) -> String {
     let stderr = text(&output.stderr);
