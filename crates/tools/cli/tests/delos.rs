@@ -2,10 +2,10 @@
 //! killed, the log is exchanged under load, and what was answered stays.
 
 use crate::common::replicas::{Replicas, Service};
-use crate::common::{self, error_line, text};
+use crate::common::{self, error_line, json_error, text};
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 fn acquire(name: &str) -> Value {
@@ -91,6 +91,26 @@ fn a_service_of_three_processes_lives_on_when_one_is_killed_and_its_log_is_excha
         .and_then(|log| log.last())
         .expect("a part");
     assert_eq!(last["log_servers"], json!(["r1", "r2"]));
+}
+
+#[test]
+fn the_status_of_a_service_without_a_majority_is_shown_and_is_a_failure() {
+    let mut replicas = Replicas::new("delos-minority", 3);
+    assert!(replicas.create("lock").status.success());
+    replicas.await_all();
+    replicas.kill(0);
+    replicas.service.succeeds("status", &[]);
+    replicas.kill(1);
+    for (flags, error) in [
+        (&[][..], error_line as fn(&Output) -> String),
+        (&["--json"], json_error),
+    ] {
+        let shown = replicas.service.run("status", flags);
+        let line = error(&shown);
+        assert!(line.contains("1 of 3 coordinators answer"), "{line}");
+        assert!(line.contains("start r0, r1"), "{line}");
+        assert!(text(&shown.stdout).contains("does not answer"), "{line}");
+    }
 }
 
 /// The line with which a process ends, which may have said before that it listens.

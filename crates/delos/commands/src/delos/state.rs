@@ -7,6 +7,7 @@ use plinth_delos::quorum::messages::Config;
 use plinth_delos::replica::messages::{BackupStatus, ReplicaStatus};
 use plinth_terminal::Outcome;
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 
 pub async fn status(common: &Common) -> Outcome {
     let service = Service::open(common).await?;
@@ -24,11 +25,45 @@ pub async fn status(common: &Common) -> Outcome {
         true => println!("{}", as_json(&service, &seen, best, backup.as_ref())),
         false => print(&service, &seen, best, backup.as_ref()),
     }
-    Ok(())
+    match without_majority(&service, &seen, best) {
+        // All is shown that there is, and it is no service.
+        Some(line) => Err(line),
+        None => Ok(()),
+    }
+}
+
+/// The line if so few answer that the service cannot do anything.
+fn without_majority(service: &Service, seen: &[Seen], best: &ReplicaStatus) -> Option<String> {
+    let log = best.loglets.last();
+    let log = log.and_then(|(_, description)| Config::from_description(description));
+    let log_servers = log.iter().flat_map(|log| &log.servers);
+    let log_servers: Vec<SocketAddr> = log_servers.map(|server| server.address).collect();
+    let groups = [
+        ("coordinators", service.file.addresses()),
+        ("log servers", log_servers),
+    ];
+    let answers = |address: &SocketAddr| {
+        let mut answering = seen.iter().filter(|one| one.status.is_some());
+        answering.any(|one| one.member.address == *address)
+    };
+    groups.into_iter().find_map(|(what, addresses)| {
+        let (there, away): (Vec<_>, Vec<_>) = addresses.iter().copied().partition(answers);
+        let needed = addresses.len() / 2 + 1;
+        let names: Vec<String> = away.iter().map(|address| at(seen, *address)).collect();
+        (!addresses.is_empty() && there.len() < needed).then(|| {
+            format!(
+                "delos status: service {}: {} of {} {what} answer, and it does nothing without {needed}; start {}",
+                service.name(),
+                there.len(),
+                addresses.len(),
+                names.join(", ")
+            )
+        })
+    })
 }
 
 /// The name of the replica with this address, or the address.
-fn at(seen: &[Seen], address: std::net::SocketAddr) -> String {
+fn at(seen: &[Seen], address: SocketAddr) -> String {
     let found = seen.iter().find(|seen| seen.member.address == address);
     found.map_or_else(|| address.to_string(), |seen| seen.member.name.clone())
 }
