@@ -8,9 +8,9 @@ use plinth_coordination::{Family, cluster_file};
 use plinth_identity::Identity;
 use plinth_keeper::{Doors, Keeper, Options};
 use plinth_runtime::net::Chosen;
-use plinth_runtime::race;
+use plinth_runtime::{Duration, now, race, sleep};
 use plinth_terminal::Outcome;
-use plinth_terminal::connect::with_remedy;
+use plinth_terminal::connect::{Connection, with_remedy};
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::serving::ServingArguments;
@@ -56,6 +56,10 @@ pub struct Arguments {
     serving: ServingArguments,
 }
 
+/// Whose database does not answer for so long is told.
+const SILENCE: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(500);
+
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 2181);
 
 pub fn run(arguments: &Arguments) -> Outcome {
@@ -94,8 +98,9 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
     let are_needed = cluster.is_tls;
     // A gateway needs no more, whatever its file gives.
     let credentials = cluster.credentials(Identity::Client);
-    let database = plinth_client::connect_with(credentials, cluster);
-    let listening = Keeper::listen(database, doors, options);
+    let file = arguments.cluster_file.clone();
+    let connection = Connection::over(file, cluster, credentials, SILENCE);
+    let listening = Keeper::listen(connection.database.clone(), doors, options);
     let keeper = listening.await.map_err(at)?;
     let questions = match arguments.pages {
         Some(address) => {
@@ -120,9 +125,37 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
     }
     let serving = race(keeper.serve(), admin::answer(&keeper, questions));
     let serving = race(serving, tell_when_stopped(&keeper, &at));
+    let telling = async {
+        match arguments.serving.tells_of_itself() {
+            true => tell_of_silence(&keeper, &connection).await,
+            false => std::future::pending().await,
+        }
+    };
+    let serving = race(serving, telling);
     match unless_interrupted(serving).await.map_err(&at)? {
         None => Ok(()),
         Some(_) => keeper.stopped().map_or(Ok(()), |why| Err(at(why))),
+    }
+}
+
+/// Says which coordinators do not answer when the database has been silent for a while, and when it is there again.
+async fn tell_of_silence(keeper: &Keeper, connection: &Connection) {
+    let (mut heard, mut is_told) = (now(), false);
+    loop {
+        sleep(LOOK).await;
+        if keeper.is_in_touch() {
+            heard = now();
+            if is_told {
+                eprintln!("plinth: keeper server: its database answers again");
+                is_told = false;
+            }
+        } else if !is_told && heard.elapsed() >= SILENCE && keeper.stopped().is_none() {
+            let why = connection.explain_silence().await;
+            if !keeper.is_in_touch() {
+                eprintln!("plinth: keeper server: its clients wait: {why}");
+                is_told = true;
+            }
+        }
     }
 }
 

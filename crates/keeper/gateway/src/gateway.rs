@@ -158,6 +158,12 @@ impl Keeper {
         })
     }
 
+    /// True while what it stands on answers it.
+    pub fn is_in_touch(&self) -> bool {
+        let life = &self.gateway.life;
+        life.with(|life| life.as_ref().is_some_and(|life| life.contact.is_in_touch()))
+    }
+
     /// Why it serves nobody any more, and begins no other life: one line for the operator.
     pub fn stopped(&self) -> Option<String> {
         self.gateway

@@ -103,17 +103,8 @@ impl ClusterArguments {
             let keeping = async move { kept.keep_file(&at, written).await };
             plinth_runtime::spawn("cluster file", keeping).detach();
             let credentials = credentials(&file);
-            let transport = Transport::client_with(credentials.clone());
-            let database = plinth_client::connect_over(transport.clone(), coordinators.clone());
-            Ok(Connection {
-                path,
-                file,
-                coordinators,
-                credentials,
-                transport,
-                database,
-                timeout: Duration::from_secs(self.timeout),
-            })
+            let timeout = Duration::from_secs(self.timeout);
+            Ok(Connection::over(path, coordinators, credentials, timeout))
         })
     }
 
@@ -128,6 +119,27 @@ impl ClusterArguments {
 }
 
 impl Connection {
+    /// To the cluster of a file that was loaded from `path`.
+    pub fn over(
+        path: PathBuf,
+        coordinators: impl Into<Coordinators>,
+        credentials: Credentials,
+        timeout: Duration,
+    ) -> Connection {
+        let coordinators = coordinators.into();
+        let transport = Transport::client_with(credentials.clone());
+        let database = plinth_client::connect_over(transport.clone(), coordinators.clone());
+        Connection {
+            path,
+            file: coordinators.file(),
+            coordinators,
+            credentials,
+            transport,
+            database,
+            timeout,
+        }
+    }
+
     /// Sets the time-out of all transactions from now on.
     pub fn limit_transactions(&self) {
         self.limit(&self.database);

@@ -2,12 +2,13 @@
 //! client loses its session, an ephemeral node or an event.
 
 use crate::common::gateways::{PATIENCE, SESSION_TIMEOUT_MS, ask, connect, page, start_gateway};
-use crate::common::{self, Cluster, free_ports};
+use crate::common::{self, BINARY, Cluster, Server, free_ports, text};
 use plinth_keeper::client::Client;
 use plinth_keeper::wire::{Acl, Answer, Code, CreateKind, Request, Text, create_flags, event};
 use plinth_runtime::{Duration, real, sleep, timeout};
 use std::net::SocketAddr;
 use std::process::Command;
+use std::time::Instant;
 
 fn create(path: &str, flags: i32) -> Request {
     Request::Create {
@@ -385,4 +386,36 @@ fn the_bench_measures_gateways_and_tells_what_the_end_of_one_costs() {
     );
     let page = std::fs::read_to_string(&html).expect("it was written");
     assert!(page.contains("Sessions that were disturbed"), "{page}");
+}
+
+#[test]
+fn a_gateway_says_that_its_database_does_not_answer_and_that_it_does() {
+    let cluster = Cluster::stopped("keeper-alone", 1, &[]);
+    cluster.write_cluster_file(1);
+    let file = cluster.directory.file("gateway");
+    let listen = format!("127.0.0.1:{}", free_ports(1));
+    let mut command = Command::new(BINARY);
+    command.args(["keeper", "server", "--listen", &listen, "-C"]);
+    command.arg(cluster.cluster_file());
+    command.stderr(std::fs::File::create(&file).expect("a file"));
+    let _gateway = Server(command.spawn().expect("the binary was built"));
+    let says = |line: &str| {
+        let began = Instant::now();
+        loop {
+            let said = text(&std::fs::read(&file).expect("it is there"));
+            if said.contains(line) {
+                assert_eq!(said.matches(line).count(), 1, "{said}");
+                return;
+            }
+            assert!(began.elapsed() < PATIENCE, "{line} is not in: {said}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    };
+    says(&format!(
+        "coordinators tried: {} (cannot be reached)",
+        cluster.addresses()[0]
+    ));
+    let _server = Server(cluster.start_server(0));
+    cluster.cli("configure new single memory");
+    says("its database answers again");
 }
