@@ -45,7 +45,7 @@ enum Action {
     /// Forget a consumer: entries no longer wait for it
     Forget(Forget),
     /// Drop a stream, with its entries
-    Drop(Named),
+    Drop(DropOne),
 }
 
 #[derive(clap::Args, Debug)]
@@ -126,6 +126,15 @@ struct Forget {
     consumer: String,
 }
 
+#[derive(clap::Args, Debug)]
+struct DropOne {
+    #[command(flatten)]
+    stream: Named,
+    /// Drop it also if it is a part of something else, which ends without it
+    #[arg(long)]
+    force: bool,
+}
+
 plinth_terminal::command!(
     "stream",
     "Make, list, follow and drop streams: records of changes, or of what was appended",
@@ -140,7 +149,7 @@ fn run(arguments: Arguments) -> Outcome {
             Action::Tail(tail) => tail.run().await,
             Action::Append(append) => append.run().await,
             Action::Forget(forget) => forget.run().await,
-            Action::Drop(named) => named.drop().await,
+            Action::Drop(drop) => drop.run().await,
         }
     })
 }
@@ -202,11 +211,38 @@ impl Named {
             .map_err(|error| self.explain(error))
     }
 
-    async fn drop(&self) -> Outcome {
-        let (name, connection) = (self.key()?, connected(&self.cluster).await?);
-        let dropped = self.transact(&connection.database, async |tr| tr.drop_stream(&name).await);
+    /// What cannot go on without the stream, if it is a part of something.
+    fn is_part_of(&self) -> Option<String> {
+        let (family, name) = self.name.split_once('/')?;
+        match family {
+            "keeper" => Some(format!(
+                "the stream of the keeper's tree `{name}', whose gateways end without it; \
+                `plinth keeper drop --tree {name}' drops the tree"
+            )),
+            "delos" => Some(format!(
+                "the log of the Delos service `{name}', which ends without it"
+            )),
+            _ => None,
+        }
+    }
+}
+
+impl DropOne {
+    async fn run(&self) -> Outcome {
+        let stream = &self.stream;
+        let (name, connection) = (stream.key()?, connected(&stream.cluster).await?);
+        let database = &connection.database;
+        if let (Some(whole), false) = (stream.is_part_of(), self.force) {
+            let there = stream.transact(database, async |tr| tr.open_stream(&name).await);
+            there.await?;
+            return Err(format!(
+                "{} is {whole}; --force drops the stream alone",
+                stream.name
+            ));
+        }
+        let dropped = stream.transact(database, async |tr| tr.drop_stream(&name).await);
         dropped.await?;
-        println!("{} is dropped", self.name);
+        println!("{} is dropped", stream.name);
         Ok(())
     }
 }

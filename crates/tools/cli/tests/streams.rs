@@ -105,4 +105,14 @@ fn wrong_streams_end_in_one_line_that_says_what_to_do() {
     assert!(fails(&["append", "a", "entry"]).contains("--append"));
     assert!(fails(&["tail", "a", "--from", "yesterday"]).contains("24 hexadecimal digits"));
     assert!(fails(&["forget", "a", "nobody"]).contains("no consumer"));
+    // A stream that is a part of something.
+    assert!(fails(&["drop", "keeper/none"]).contains("plinth stream list"));
+    said(cluster.plinth(&["stream", "create", "keeper/mine", "--append"]));
+    let line = fails(&["drop", "keeper/mine"]);
+    assert!(
+        line.contains("keeper's tree `mine'") && line.contains("--force"),
+        "{line}"
+    );
+    said(cluster.plinth(&["stream", "drop", "keeper/mine", "--force"]));
+    assert!(fails(&["drop", "keeper/mine"]).contains("plinth stream list"));
 }
