@@ -12,7 +12,7 @@
 use crate::server::DEFAULT_CACHE_MIB;
 use plinth_control::management;
 use plinth_coordination::{
-    ClusterFile, DEV_DESCRIPTION, Family, cluster_file, key_file, places, why,
+    ClusterFile, DEV_DESCRIPTION, Family, Tenant, cluster_file, key_file, places, why,
 };
 use plinth_core::config::FaultDomain;
 use plinth_core::{DatabaseConfig, EngineKind};
@@ -106,6 +106,10 @@ plinth_terminal::command!(
 fn run(arguments: Arguments) -> Outcome {
     connect::block_on(async {
         let path = arguments.data_dir.join(cluster_file::DEFAULT_NAME);
+        let refusal = Tenant::Cluster.refusal(&arguments.data_dir).await;
+        if let Some(line) = refusal.map_err(cannot_use(&arguments.data_dir))? {
+            return Err(line);
+        }
         if !arguments.data_dir.exists() {
             checked_plan(&arguments).await?; // a command that is refused leaves nothing
         }

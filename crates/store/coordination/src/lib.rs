@@ -1,7 +1,7 @@
 //! What the cluster agrees on before it can agree on anything else (FDB §2.3.1, §2.3.4).
 //!
 //! - [`cluster_file`]: the file that names the coordinators; [`coordinators`]: where they are now; [`Family`]: whose
-//!   file it is.
+//!   file it is; [`Tenant`]: whose a directory is.
 //! - [`key_file`] and [`certificates`]: what a process has to show to others.
 //! - [`coordinator`]: one coordinator. Generation registers on its disk, and a vote for the cluster controller.
 //! - [`coordinated_state`]: the value that survives any minority of coordinators (disk Paxos), and moves with them;
@@ -21,6 +21,7 @@ pub mod knobs;
 mod look;
 mod register;
 mod shared_state;
+mod tenant;
 mod unusable;
 
 pub use cluster_file::{ClusterFile, places};
@@ -29,4 +30,5 @@ pub use coordinators::Coordinators;
 pub use family::{DELOS_ENDING, DEV_DESCRIPTION, FARM_DESCRIPTION, Family};
 pub use look::{Look, look_at};
 pub use shared_state::SharedState;
+pub use tenant::Tenant;
 pub use unusable::why;

@@ -1,6 +1,7 @@
 //! A command that is given the cluster file of another system says whose it is, and which command takes it.
 
 use crate::common::{BINARY, Directory, error_line};
+use std::collections::BTreeSet;
 use std::process::Command;
 
 const ID: &str = "00ff00ff00ff00ff";
@@ -76,5 +77,43 @@ fn a_command_with_the_file_of_another_system_names_it_and_a_command_that_takes_i
                 refuses(&directory, command, own, *other);
             }
         }
+    }
+}
+
+#[test]
+fn a_directory_of_another_system_is_refused_before_anything_is_made_in_it() {
+    let directory = Directory::new("other-directories");
+    written(&directory, "store/plinth.cluster", &format!("dev:{ID}"));
+    written(&directory, "farm/plinth.cluster", &format!("farm:{ID}"));
+    written(&directory, "service/locks.delos", "locks:ab");
+    for name in ["log", "tables"] {
+        let path = directory.file("tables").join(name);
+        std::fs::create_dir_all(path).expect("made");
+    }
+    let tables = "table server --listen 127.0.0.1:0";
+    for (command, place, whose) in [
+        ("dev", "farm", "the in-memory engine"),
+        ("dev", "service", "a service on log stacks"),
+        ("dev", "tables", "a server of tables"),
+        (tables, "store", "a cluster of the store"),
+        (tables, "farm", "the in-memory engine"),
+        (tables, "service", "a service on log stacks"),
+    ] {
+        let path = directory.file(place);
+        let names = || {
+            let read = std::fs::read_dir(&path).expect("it is there");
+            read.map(|entry| entry.expect("a name").file_name())
+                .collect::<BTreeSet<_>>()
+        };
+        let before = names();
+        let mut refused = Command::new(BINARY);
+        refused
+            .args(command.split(' '))
+            .arg("--data-dir")
+            .arg(&path);
+        let line = error_line(&refused.output().expect("the binary was built"));
+        assert!(line.contains(whose), "{command} {place}: {line}");
+        assert!(line.contains("choose another with --data-dir"), "{line}");
+        assert_eq!(names(), before, "{command} {place}");
     }
 }

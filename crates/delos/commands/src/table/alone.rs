@@ -2,7 +2,7 @@
 
 use super::door;
 use super::secure::Protection;
-use plinth_coordination::why;
+use plinth_coordination::{Tenant, why};
 use plinth_core::{EngineKind, Error, Uid};
 use plinth_delos::base::Base;
 use plinth_delos::file_log::FileLog;
@@ -37,8 +37,12 @@ pub async fn serve(
     protection: Option<Protection>,
 ) -> Outcome {
     let at = |line: String| format!("table {}: {line}", directory.display());
-    let made = disk::create_dir_all(&directory).await;
     let unusable = |error| at(format!("{} with --data-dir", why(&error)));
+    let refusal = Tenant::Tables.refusal(&directory).await;
+    if let Some(line) = refusal.map_err(unusable)? {
+        return Err(format!("table server: {line}"));
+    }
+    let made = disk::create_dir_all(&directory).await;
     made.map_err(unusable)?;
     let locked = disk::lock_dir(&directory).await;
     let _locked = locked.map_err(unusable)?;

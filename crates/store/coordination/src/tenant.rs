@@ -1,0 +1,88 @@
+//! Whose a directory is. Commands that make files in one refuse that of another system, before they make any.
+
+use crate::cluster_file::{ClusterFile, DEFAULT_NAME};
+use crate::family::{DELOS_ENDING, Family};
+use plinth_runtime::disk;
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+/// What has made itself at home in a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tenant {
+    /// `plinth dev`, or whoever has written a cluster file by hand.
+    Cluster,
+    /// `plinth farm dev`.
+    Farm,
+    /// `plinth delos dev`.
+    Delos,
+    /// A table server without others.
+    Tables,
+}
+
+/// What a table server has in its directory.
+const OF_TABLES: [&str; 2] = ["log", "tables"];
+
+impl Tenant {
+    /// The line if the directory is another one's, and not this one's as well.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub async fn refusal(self, directory: &Path) -> io::Result<Option<String>> {
+        let found = all(directory).await?;
+        let is_own = found.iter().any(|(_, tenant)| *tenant == self);
+        let other = found.into_iter().next().filter(|_| !is_own);
+        Ok(other.map(|(name, tenant)| {
+            format!(
+                "data directory {}: it belongs to {tenant}, whose {name} is there; choose another with --data-dir",
+                directory.display(),
+            )
+        }))
+    }
+}
+
+/// The files that tell whose a directory is. It need not be there.
+async fn all(directory: &Path) -> io::Result<Vec<(String, Tenant)>> {
+    let names = match disk::list_dir(directory).await {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        names => names?,
+    };
+    let mut found = Vec::new();
+    for name in &names {
+        let path = Path::new(name);
+        if name == DEFAULT_NAME {
+            let path = directory.join(name);
+            let file = ClusterFile::read(&path).await.ok();
+            let is_farm = file.is_some_and(|file| Family::of(&path, &file) == Some(Family::Farm));
+            let tenant = if is_farm {
+                Tenant::Farm
+            } else {
+                Tenant::Cluster
+            };
+            found.push((name.clone(), tenant));
+        } else if path
+            .extension()
+            .is_some_and(|ending| ending == DELOS_ENDING)
+        {
+            found.push((name.clone(), Tenant::Delos));
+        }
+    }
+    if OF_TABLES
+        .iter()
+        .all(|of| names.iter().any(|name| name == of))
+    {
+        found.push((OF_TABLES[1].into(), Tenant::Tables));
+    }
+    Ok(found)
+}
+
+impl fmt::Display for Tenant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Tenant::Cluster => "a cluster of the store (plinth dev)",
+            Tenant::Farm => "a cluster of the in-memory engine (plinth farm dev)",
+            Tenant::Delos => "a service on log stacks (plinth delos dev)",
+            Tenant::Tables => "a server of tables (plinth table server)",
+        })
+    }
+}
