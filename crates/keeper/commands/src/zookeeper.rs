@@ -34,8 +34,28 @@ pub struct ForClients {
     #[arg(long, value_name = "NAME")]
     zone: Option<String>,
     /// Id of the super user, as ZooKeeper's superDigest: `super:` and the hash of the password
-    #[arg(long, value_name = "DIGEST", env = SUPER_DIGEST)]
+    #[arg(long, value_name = "DIGEST", env = SUPER_DIGEST, value_parser = parse_digest)]
     super_digest: Option<String>,
+}
+
+/// The base64 of a SHA-1, with the one sign that fills it up.
+const HASH_CHARS: usize = 28;
+
+/// A digest that no password has would shut out the super user without a word.
+fn parse_digest(digest: &str) -> Result<String, String> {
+    let is_hash = |hash: &str| {
+        let digits = hash.strip_suffix('=').unwrap_or_default();
+        let is_digit = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/');
+        hash.len() == HASH_CHARS && digits.bytes().all(is_digit)
+    };
+    match digest.split_once(':') {
+        Some((user, hash)) if !user.is_empty() && is_hash(hash) => Ok(digest.into()),
+        _ => Err(
+            "expected `super:` and the hash of the password, 28 characters of base64 that end in =: \
+            what `printf super:PASSWORD | openssl sha1 -binary | base64` prints"
+                .into(),
+        ),
+    }
 }
 
 impl ForClients {
@@ -89,6 +109,30 @@ impl ForClients {
         }
         if let Some(digest) = &self.super_digest {
             command.env(SUPER_DIGEST, digest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_super_digest_is_a_name_and_a_hash() {
+        let good = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
+        assert_eq!(parse_digest(good).as_deref(), Ok(good));
+        for bad in [
+            "foo",
+            "super:",
+            "super:test",
+            ":D/InIHSb7yEEbrWz8b9l71RjZJU=",
+            "D/InIHSb7yEEbrWz8b9l71RjZJU=",
+            "super:D/InIHSb7yEEbrWz8b9l71RjZJU",
+            "super:D/InIHSb7yEEbrWz8b9l71RjZJ==",
+            "super:D/InIHSb7yEEbrWz8b9l71RjZ:U=",
+        ] {
+            let refused = parse_digest(bad).expect_err(bad);
+            assert!(refused.contains("28 characters"), "{refused}");
         }
     }
 }
