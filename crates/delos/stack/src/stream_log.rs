@@ -12,8 +12,8 @@
 //!
 //! The rows lie where any client of the database may clear them, and the entries do not. A log whose seal is gone
 //! would be open again. So all rows are there from the beginning. Whatever is read, sealed or trimmed is so at a
-//! version at which they are, no append is told whose entry was not counted at such a one, and no log is made or opened
-//! where one of them is missing beside other parts. A log that finds one gone does nothing any more
+//! version at which they are, no append is told whose entry was not counted at such a one, and no log is made or
+//! opened where one of them is missing beside other parts. A log that finds one gone does nothing any more
 //! ([`LogError::Cleared`]).
 //!
 //! A part is `appender u64 | number u64 | is last u8 | bytes`. An appender finds its own entries in the stream while

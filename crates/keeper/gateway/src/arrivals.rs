@@ -1,8 +1,8 @@
 //! What a client has sent: bytes that have arrived and were not taken yet, and when they came.
 //!
-//! Requests are answered one after the other, and one may take long. What arrives meanwhile is read, so that the client
-//! is heard when it speaks, and not when its turn has come. No more is read ahead than a number of pings; whatever is
-//! longer waits in the network.
+//! Requests are answered one after the other, and one may take long. What arrives meanwhile is read, so that the
+//! client is heard when it speaks, and not when its turn has come. No more is read ahead than a number of pings;
+//! whatever is longer waits in the network.
 
 use crate::contact::{Moment, tick};
 use plinth_runtime::serve::Inbox;

@@ -266,8 +266,8 @@ fn end_all(life: &Rc<Life>, over: Vec<Over>, began: Instant, others: &Others) {
     });
 }
 
-/// True if it is proved that this gateway could commit until it began to look, when so much time had not counted: until
-/// then clients could go elsewhere.
+/// True if it is proved that this gateway could commit until it began to look, when so much time had not counted:
+/// until then clients could go elsewhere.
 async fn could_commit(life: &Rc<Life>, began: Instant, uncounted: Duration) -> bool {
     let is_proved = life.prove().await;
     if !is_proved || life.contact.uncounted() > uncounted {

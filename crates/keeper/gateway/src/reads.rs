@@ -1,8 +1,8 @@
 //! Requests that change nothing: answered from the replica. Whether a watch is set is decided on the same state as the
 //! answer.
 //!
-//! What is not in memory is loaded. Others may change it as fast as that: then the read takes its turn in the pipeline,
-//! which does not move on meanwhile.
+//! What is not in memory is loaded. Others may change it as fast as that: then the read takes its turn in the
+//! pipeline, which does not move on meanwhile.
 
 mod lists;
 mod multi;

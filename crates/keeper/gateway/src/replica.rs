@@ -94,8 +94,8 @@ impl Replica {
         self.zxid.get()
     }
 
-    /// The newest zxid whose change is in all that is read of the store from now on. The gateway's own last changes may
-    /// not be in it yet.
+    /// The newest zxid whose change is in all that is read of the store from now on. The gateway's own last changes
+    /// may not be in it yet.
     pub fn stored_zxid(&self) -> i64 {
         self.zxid().min(self.zxids.last_of(self.version()))
     }

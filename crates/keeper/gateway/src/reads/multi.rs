@@ -120,8 +120,8 @@ impl Several {
         connection.answer(header, |out| encode_answer(out, header, &answer));
     }
 
-    /// Where a read has failed, ZooKeeper's clients expect an error in the place of its result, and ClickHouse's a result
-    /// that has an error.
+    /// Where a read has failed, ZooKeeper's clients expect an error in the place of its result, and ClickHouse's a
+    /// result that has an error.
     fn in_form(&self, connection: &Talk, results: Vec<MultiResult>) -> Vec<MultiResult> {
         if !connection.is_clickhouse.get() {
             return results;

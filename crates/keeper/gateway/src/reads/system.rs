@@ -11,8 +11,8 @@ use std::rc::Rc;
 
 /// The node that has the others.
 pub const ROOT: &str = "/keeper";
-/// What there is besides plain ZooKeeper's requests, as clients before the flags know it: filtered lists, several reads
-/// in one request, and checks that there is no node.
+/// What there is besides plain ZooKeeper's requests, as clients before the flags know it: filtered lists, several
+/// reads in one request, and checks that there is no node.
 pub const API_VERSION: &str = "3";
 
 /// What ClickHouse's clients may ask a keeper for, by the places of the flags.

@@ -1,5 +1,5 @@
-//! Messages that only ClickHouse's keeper has, byte for byte as ClickHouse's client writes and reads them. None of these
-//! bytes comes from our encoder.
+//! Messages that only ClickHouse's keeper has, byte for byte as ClickHouse's client writes and reads them. None of
+//! these bytes comes from our encoder.
 
 use super::golden::{STAT, ZXID, bytes_of, encoded, frame_of};
 use super::*;
