@@ -41,7 +41,7 @@ pub mod trace;
 
 pub use backoff::Backoff;
 pub use combine::{Boxed, Either, join_all, race, yield_now};
-pub use pace::Pace;
+pub use pace::{Chore, Pace};
 pub use std::time::Duration;
 pub use task::cell::Task;
 pub use task::{TaskGroup, offload, spawn};
@@ -61,6 +61,15 @@ pub mod macro_support {
 /// about a tenth of a second. Each time is in the trace.
 pub fn slow_tasks() -> u64 {
     real::watchdog::slow_tasks()
+}
+
+/// How long the turns of this thread's event loop took: everything that runs between two looks at sockets and timers.
+/// In a simulation there are none.
+pub fn turns() -> metric::latency::Timed {
+    match sim::is_entered() {
+        true => metric::latency::Timed::default(),
+        false => real::pulse::lengths(),
+    }
 }
 
 /// True inside a simulation in which no disk has lied or lost a write and no attacker interferes, so that no process

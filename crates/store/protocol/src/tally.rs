@@ -23,6 +23,9 @@ pub const DISK_BUSY_US: &str = "disk_busy_us";
 /// Connections that were refused because of their certificate or key.
 pub const REFUSED_CONNECTIONS: &str = "refused_connections";
 
+/// The turns of the event loop, among the latencies of a process.
+pub const LOOP_TURN: &str = "LoopTurn";
+
 // ---- storage server ----
 
 /// Reads that came, and reads that were answered.

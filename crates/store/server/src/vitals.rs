@@ -146,9 +146,9 @@ impl Vitals {
     fn note_times(&self, transport: &Transport) {
         let told = transport.latencies().into_iter();
         let told = told.filter(|(name, _)| TOLD.contains(name));
-        let times: Times = told
-            .map(|(name, latency)| (name, latency.timed()))
-            .collect();
+        let told = told.map(|(name, latency)| (name, latency.timed()));
+        let turns = (LOOP_TURN, plinth_runtime::turns());
+        let times: Times = told.chain([turns]).collect();
         let mut all = self.times.borrow_mut();
         all.push_back(times);
         if all.len() > LATENCY_ROUNDS {

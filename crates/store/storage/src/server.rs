@@ -51,7 +51,8 @@ use plinth_runtime::gauge::Gauge;
 use plinth_runtime::random::{below, chance};
 use plinth_runtime::sync::{Notify, Permits, VersionGate, Watch};
 use plinth_runtime::{
-    Boxed, Duration, Either, Instant, Pace, buggify, never, planted, probe, trace, trace_warn,
+    Boxed, Chore, Duration, Either, Instant, Pace, buggify, never, planted, probe, trace,
+    trace_warn,
 };
 use portion::Portions;
 use std::cell::{Cell, RefCell};
@@ -228,6 +229,11 @@ impl Server {
         self.store.window_bytes() > STORAGE_WINDOW_BYTES_MAX.get()
     }
 
+    /// How much of the memory for recent versions is taken: 1 is all. What empties it has the more of the loop.
+    fn fullness(&self) -> f64 {
+        self.store.window_bytes() as f64 / STORAGE_WINDOW_BYTES_MAX.get() as f64
+    }
+
     async fn pull(&self) -> Error {
         match self.pull_for_ever().await {
             Err(error) => error,
@@ -322,8 +328,9 @@ impl Server {
                 self.applying.set(recovered_to);
                 self.watches.borrow_mut().touch_all();
                 self.undo_orders(recovered_to);
+                let mut pace = Pace::new();
                 while self.store.undo_some(STEP_TOUCHES) {
-                    plinth_runtime::yield_now().await;
+                    pace.rest_if_over().await;
                 }
             }
             self.pulled_epoch.set(epoch);
@@ -346,7 +353,7 @@ impl Server {
         if reply.popped > self.latest() + 1 {
             return Err(self.too_old(reply.popped));
         }
-        let mut applied = 0;
+        let mut pace = Pace::new();
         self.tallies
             .peeks
             .add(u64::from(!reply.messages.is_empty()));
@@ -357,13 +364,9 @@ impl Server {
             let bytes = message.runs.iter().map(Bytes::len).sum::<usize>();
             self.tallies.versions.add(1);
             self.tallies.input_bytes.add(bytes as u64);
-            applied += bytes;
             self.apply_version(message.version, &message.runs).await?;
             // Reads should not wait for a long reply to be applied.
-            if applied > 256 << 10 {
-                applied = 0;
-                plinth_runtime::yield_now().await;
-            }
+            pace.rest_if_over().await;
             let system = &self.role.log_system;
             let moved_on = system.with(|s| s.current().is_none_or(|g| g.epoch != epoch));
             if moved_on && self.undone(epoch) {
@@ -582,8 +585,9 @@ impl Server {
             self.assert_committed(durable, target);
             self.disk_full.set(false);
             self.tallies.durable_bytes.add(bytes);
+            let mut chore = Chore::new();
             while self.store.forget_some(durable, STEP_TOUCHES) {
-                plinth_runtime::yield_now().await;
+                chore.rest_if_over(self.fullness()).await;
             }
             self.ownership.borrow_mut().written(durable.version());
             let took = started.elapsed();
@@ -637,20 +641,22 @@ impl Server {
     /// Adds the batch's own changes of the sample of sizes to the batch.
     async fn follow_sample(&self, batch: &mut WriteBatch) {
         let (mut first, mut rows) = (Some(0), WriteBatch::new());
+        let mut chore = Chore::new();
         while let Some(at) = first {
             first = {
                 let mut sample = self.sample.borrow_mut();
                 sample.follow_some(batch, at, STEP_TOUCHES, &mut rows)
             };
-            plinth_runtime::yield_now().await;
+            chore.rest_if_over(self.fullness()).await;
         }
         batch.append(rows);
     }
 
     async fn take(&self, target: Version) -> WriteBatch {
         let mut taking = self.store.begin_taking(target);
+        let mut chore = Chore::new();
         while self.store.take_some(&mut taking, STEP_TOUCHES) {
-            plinth_runtime::yield_now().await;
+            chore.rest_if_over(self.fullness()).await;
         }
         taking.batch
     }

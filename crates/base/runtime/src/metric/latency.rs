@@ -44,7 +44,7 @@ pub fn bucket_of(buckets: &[u64], share: f64) -> Option<usize> {
 }
 
 impl Timed {
-    fn add(&mut self, took: Duration) {
+    pub(crate) fn add(&mut self, took: Duration) {
         let us = took.as_micros().max(1) as u64;
         // The first bucket whose end is not below `took`.
         let bucket = (u64::BITS - (us - 1).leading_zeros()) as usize;

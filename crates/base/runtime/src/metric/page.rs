@@ -6,6 +6,11 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+crate::metric! {
+    TURN_SECONDS: Histogram = "plinth_loop_turn_seconds",
+        "length of a turn of the event loop: all that runs between two looks at its sockets and timers";
+}
+
 /// One number of a page.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sample {
@@ -68,8 +73,9 @@ impl Samples {
         });
     }
 
-    /// Adds what [`Family::add`] and [`Values`](super::Values) have counted on this thread.
+    /// Adds what [`Family::add`] and [`Values`](super::Values) have counted on this thread, and the turns of its loop.
     pub fn add_counted(&mut self) {
+        self.add_histogram(&TURN_SECONDS, ("loop", "main".into()), &crate::turns());
         for (family, count) in counts() {
             self.add(family, &[], count as f64);
         }

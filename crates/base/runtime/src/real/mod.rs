@@ -151,6 +151,11 @@ pub(crate) async fn offload<T: Send + 'static>(work: impl FnOnce() -> T + Send +
     }
 }
 
+/// Ends when all tasks that are ready now have run, and the loop has looked at its sockets and timers.
+pub(crate) async fn let_others_in() {
+    tokio::task::yield_now().await;
+}
+
 fn origin() -> std::time::Instant {
     static ORIGIN: OnceLock<std::time::Instant> = OnceLock::new();
     *ORIGIN.get_or_init(std::time::Instant::now)

@@ -11,8 +11,9 @@
 //! datagrams do not get through, a busy loop and a dead process look alike: both are silent.
 
 use super::watchdog::clock;
+use crate::metric::latency::Timed;
 use crate::random;
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -45,6 +46,12 @@ struct Turns {
 
 thread_local! {
     static TURNS: OnceCell<Arc<Turns>> = const { OnceCell::new() };
+    static LENGTHS: RefCell<Timed> = RefCell::default();
+}
+
+/// How long the turns of this thread's loop took.
+pub(crate) fn lengths() -> Timed {
+    LENGTHS.with_borrow(Timed::clone)
 }
 
 fn of_this_thread() -> Arc<Turns> {
@@ -80,6 +87,7 @@ pub(super) async fn in_turns<T>(future: impl Future<Output = T>) -> T {
         let ended = clock();
         // The clock may have been set back under this process.
         let took = ended.saturating_sub(began);
+        LENGTHS.with_borrow_mut(|lengths| lengths.add(Duration::from_nanos(took)));
         if took >= LONG_NS {
             turns.took.store(took, Relaxed);
             turns.ended.store(ended, Relaxed);

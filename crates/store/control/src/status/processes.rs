@@ -110,6 +110,9 @@ fn add_usage(out: &mut Value, facts: &Facts, worker: &RegisterWorker, status: &P
             "sectors": (of(sectors).hz * RATE_SECONDS).round(),
         })
     };
+    let turns = status.latencies.iter();
+    let turns = turns.filter(|latency| latency.request == LOOP_TURN);
+    out["loop_turn_statistics"] = latency::statistics(turns);
     out["command_line"] = json!(status.command_line);
     out["uptime_seconds"] = json!(rounded(status.uptime_s));
     out["cpu"] = json!({"usage_cores": rounded(of(CPU_US).hz / 1e6)});
