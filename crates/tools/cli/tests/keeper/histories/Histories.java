@@ -68,7 +68,7 @@ public final class Histories {
 
     private void begin(List<String> servers) throws Exception {
         String all = String.join(",", servers);
-        Session first = new Session(notes, all, TIMEOUTS_MS[1]);
+        Session first = Session.open(notes, all, TIMEOUTS_MS[1]);
         if (first.keeper.exists(Draw.BASE, false) != null) {
             throw new IllegalStateException(Draw.BASE + " is there already");
         }
@@ -109,7 +109,7 @@ public final class Histories {
         thread(() -> {
             Draw draw = new Draw(random, notes);
             while (!isOver) {
-                Session session = new Session(notes, servers, TIMEOUTS_MS[number % TIMEOUTS_MS.length]);
+                Session session = Session.open(notes, servers, TIMEOUTS_MS[number % TIMEOUTS_MS.length]);
                 while (!isOver && !session.isOver() && random.nextInt(100) > 0) {
                     draw.burst(session);
                     count.incrementAndGet();
@@ -126,7 +126,7 @@ public final class Histories {
     /** Hears of everything, and asks again and again how far the server is. */
     private void observe(String server) throws Exception {
         while (!isOver) {
-            Session session = new Session(notes, server, TIMEOUTS_MS[1]);
+            Session session = Session.open(notes, server, TIMEOUTS_MS[1]);
             session.watchAll(Draw.BASE);
             while (!isOver && !session.isOver()) {
                 session.one("exists", Draw.BASE, (asked, answer) ->
@@ -160,7 +160,7 @@ public final class Histories {
             // Each server in its turn has to say so.
             left = new ArrayList<>();
             for (String server : servers) {
-                Session session = new Session(notes, server, TIMEOUTS_MS[1]);
+                Session session = Session.open(notes, server, TIMEOUTS_MS[1]);
                 readAll(session, Draw.names());
                 for (String path : Draw.names()) {
                     addEphemerals(session, path, left);

@@ -21,15 +21,25 @@ final class Session implements Watcher {
     final String name = "s" + COUNT.incrementAndGet();
     final NotedClient keeper;
     private final Notes notes;
-    private final CountDownLatch connected = new CountDownLatch(1);
+    private final CountDownLatch begun = new CountDownLatch(1);
     private volatile boolean isOver;
 
-    Session(Notes notes, String servers, int timeoutMs) throws Exception {
+    /** The library gives up by itself what has no connection for four thirds of its time-out: then there is another one. */
+    static Session open(Notes notes, String servers, int timeoutMs) throws Exception {
+        Session session = new Session(notes, servers, timeoutMs);
+        while (session.isOver()) {
+            session.close();
+            session = new Session(notes, servers, timeoutMs);
+        }
+        return session;
+    }
+
+    private Session(Notes notes, String servers, int timeoutMs) throws Exception {
         this.notes = notes;
         synchronized (this) {
             keeper = new NotedClient(servers, timeoutMs, this);
         }
-        if (!connected.await(PATIENCE_S, TimeUnit.SECONDS)) {
+        if (!begun.await(PATIENCE_S, TimeUnit.SECONDS)) {
             throw new IllegalStateException(name + " has no connection to " + servers);
         }
     }
@@ -44,10 +54,13 @@ final class Session implements Watcher {
         if (event.getState() == Event.KeeperState.SyncConnected) {
             notes.line("{\"session\":\"" + name + "\",\"state\":\"connected\",\"owner\":" + keeper.getSessionId()
                 + ",\"timeout\":" + keeper.getSessionTimeout() + ",\"at\":" + notes.now() + "}");
-            connected.countDown();
+            begun.countDown();
         } else {
             isOver |= event.getState() == Event.KeeperState.Expired;
             notes.line("{\"session\":\"" + name + "\",\"state\":\"" + event.getState() + "\",\"at\":" + notes.now() + "}");
+            if (isOver) {
+                begun.countDown();
+            }
         }
     }
 
