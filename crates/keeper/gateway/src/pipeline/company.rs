@@ -2,8 +2,9 @@
 //!
 //! Who counts on it is in the way of all that others commit. As long as one commits all the time, a gateway whose
 //! commits take longer than the time for which others are expected is refused each time. It knocks: by a commit that
-//! relies on nothing, and so is never refused. Who hears a knock has kept somebody from committing, and expects others
-//! for twice as long from then on. So after some knocks there is time for the slowest commit.
+//! relies on nothing, and so is never refused. Who hears knocks one soon after the other keeps somebody from
+//! committing, and expects others for twice as long each time. So after some knocks there is time for the slowest
+//! commit.
 
 use super::Pipeline;
 use crate::ALONE_AFTER_MS;
@@ -17,8 +18,9 @@ use std::rc::Rc;
 const LATE_COMMITS: u32 = 5;
 /// The time for which others are expected is doubled so often at most.
 const DOUBLED_MAX: u32 = 6;
-/// Knocks that are further apart have nothing to do with each other.
-const KNOCKS_APART: Duration = Duration::from_secs(120);
+/// Who is knocked at so soon after he came to count on being alone has not left others enough time. It is longer than
+/// two of the slowest commits. Somebody who writes now and then does not keep a busy gateway from its short cut.
+const SOON: Duration = Duration::from_secs(20);
 
 /// What a gateway knows of others that commit.
 #[derive(Default)]
@@ -82,7 +84,7 @@ impl Company {
         probe!("keeper_is_knocked");
         let before = self.knocked.replace(Some(now()));
         let doubled = match before {
-            Some(before) if before.elapsed() < KNOCKS_APART => self.doubled.get() + 1,
+            Some(before) if before.elapsed() < self.alone_after() + SOON => self.doubled.get() + 1,
             _ => 1,
         };
         self.doubled.set(doubled.min(DOUBLED_MAX));
@@ -152,11 +154,11 @@ mod tests {
                 before = shared;
             }
             assert!(before > Duration::from_secs(60), "{before:?}");
-            sleep(KNOCKS_APART).await;
+            sleep(2 * SOON).await;
             company.met();
             company.heard_a_knock();
-            let once = 2 * Duration::from_millis(ALONE_AFTER_MS.get());
-            assert_eq!(company.alone_after(), once);
+            let first = 2 * Duration::from_millis(ALONE_AFTER_MS.get());
+            assert_eq!(company.alone_after(), first, "they had time enough");
         };
         simulation
             .run_on(machine, hearing)
