@@ -167,9 +167,9 @@ impl Talk {
         }
     }
 
-    /// Whose requests this gateway understands.
+    /// Whose requests are understood: all others see a ZooKeeper. ClickHouse's clients ask for the flags first.
     fn dialect(&self) -> Dialect {
-        match self.gateway.options.clickhouse {
+        match self.is_clickhouse.get() {
             true => Dialect::ClickHouse,
             false => Dialect::ZooKeeper,
         }

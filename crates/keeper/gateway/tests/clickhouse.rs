@@ -44,10 +44,21 @@ impl Two {
             Gateway::start_with(&cluster, options).await,
         ];
         Two {
-            clients: [gateways[0].client().await, gateways[1].client().await],
+            clients: [
+                clickhouse_of(&gateways[0]).await,
+                clickhouse_of(&gateways[1]).await,
+            ],
             _gateways: gateways,
         }
     }
+}
+
+/// A client that has asked for the flags, as ClickHouse's does before it asks for anything that they say.
+async fn clickhouse_of(gateway: &Gateway) -> Client {
+    let client = gateway.client().await;
+    // There may be none.
+    let _ = ask(&client, get("/keeper/feature_flags")).await;
+    client
 }
 
 fn exists(path: &str) -> Request {
@@ -184,13 +195,13 @@ fn reads_of_all_kinds_share_a_request_and_each_sets_its_watch() {
             results,
             [
                 MultiResult::Exists(of_a),
-                MultiResult::Error(Code::NO_NODE),
+                MultiResult::Failed(opcode::EXISTS, Code::NO_NODE),
                 MultiResult::Data(Some("abc".into()), of_c),
                 MultiResult::ChildrenAndStat(vec!["b".into(), "e".into()], of_a),
                 MultiResult::ChildrenAndStat(vec!["e".into()], of_a),
                 MultiResult::ChildrenAndStat(vec!["b".into(), "e".into()], of_a),
                 MultiResult::Paths(vec!["/a/b".into(), "/a/e".into()]),
-                MultiResult::Error(Code::NO_NODE),
+                MultiResult::Failed(opcode::GET_CHILDREN, Code::NO_NODE),
             ]
         );
         for (change, path, kind) in [
@@ -210,25 +221,40 @@ fn reads_of_all_kinds_share_a_request_and_each_sets_its_watch() {
 #[test]
 fn a_read_that_fails_among_others_looks_as_the_client_expects_it() {
     block_on(async {
-        let two = Two::start(Options::default()).await;
-        let [one, _] = &two.clients;
-        let read = || {
-            several(vec![
-                exists("/none"),
-                list_of("/none", Filter::Ephemeral, None),
-            ])
-        };
+        let cluster = MemoryCluster::new();
+        let gateway = Gateway::start(&cluster).await;
+        let client = gateway.client().await;
         let code = Code::NO_NODE;
         // ZooKeeper's clients find an error in the place of the result.
-        let results = vec![MultiResult::Error(code), MultiResult::Error(code)];
-        assert_eq!(done(one, read()).await, Answer::MultiRead(results));
+        let read = || several(vec![watching(get("/")), get("/none")]);
+        let Answer::MultiRead(results) = done(&client, read()).await else {
+            panic!("several reads");
+        };
+        assert_eq!(results[1], MultiResult::Error(code));
+        // To them this is a ZooKeeper in all, without watches among several reads.
+        let check = || Request::CheckWatches {
+            path: "/".into(),
+            kind: 2,
+        };
+        assert_eq!(ask(&client, check()).await, Err(Code::NO_WATCHER));
+        let wide = several(vec![exists("/")]);
+        assert_eq!(ask(&client, wide).await, Err(Code::MARSHALLING_ERROR));
         // ClickHouse's clients ask for the flags first.
-        done(one, get("/keeper/feature_flags")).await;
+        done(&client, get("/keeper/feature_flags")).await;
+        let Answer::MultiRead(results) = done(&client, read()).await else {
+            panic!("several reads");
+        };
+        assert_eq!(results[1], MultiResult::Failed(opcode::GET_DATA, code));
+        done(&client, check()).await;
+        let wide = several(vec![
+            exists("/none"),
+            list_of("/none", Filter::Ephemeral, None),
+        ]);
         let results = vec![
             MultiResult::Failed(opcode::EXISTS, code),
             MultiResult::Failed(opcode::GET_CHILDREN_2, code),
         ];
-        assert_eq!(done(one, read()).await, Answer::MultiRead(results));
+        assert_eq!(done(&client, wide).await, Answer::MultiRead(results));
     });
 }
 
@@ -577,7 +603,7 @@ fn a_tree_that_has_a_node_of_that_name_keeps_it() {
         let before = plain.client().await;
         make(&before, &["/keeper", "/keeper/mine"]).await;
         let gateway = Gateway::start(&cluster).await;
-        let client = gateway.client().await;
+        let client = clickhouse_of(&gateway).await;
         done(&client, sync()).await;
         assert_eq!(names(&client, "/keeper").await, ["mine"]);
         assert_eq!(
@@ -616,11 +642,11 @@ fn a_gateway_that_is_told_so_knows_nothing_of_clickhouse() {
             delete_recursive("/a", 1),
         ] {
             // The connection ends with the answer.
-            let client = gateway.client().await;
+            let client = clickhouse_of(&gateway).await;
             let refused = ask(&client, request.clone()).await;
             assert_eq!(refused, Err(Code::UNIMPLEMENTED), "{request:?}");
         }
-        let client = gateway.client().await;
+        let client = clickhouse_of(&gateway).await;
         for request in [
             several(vec![exists("/")]),
             multi(vec![check_not_exists("/a")]),

@@ -23,6 +23,14 @@ pub fn sync(path: Text) -> Request {
     Request::Sync { path: Some(path) }
 }
 
+/// What a keeper can besides ZooKeeper's requests.
+pub fn flags() -> Request {
+    Request::GetData {
+        path: "/keeper/feature_flags".into(),
+        watch: false,
+    }
+}
+
 /// `Err(None)`: the connection is of no use any more.
 pub type Asked = Result<Answer, Option<Code>>;
 

@@ -16,7 +16,7 @@ mod past;
 mod stream;
 mod watched;
 
-use super::asking::{ANSWER_LIMIT, sync};
+use super::asking::{ANSWER_LIMIT, ask, flags, sync};
 use super::{Keeping, Me, quotas};
 use crate::client::{Client, Told};
 use crate::life::Options;
@@ -226,6 +226,8 @@ impl Keeping {
         }
         let client = connected?;
         let connection = self.history.connected(&client);
+        // As ClickHouse's clients do before they ask for what ZooKeeper does not know.
+        ask(&client, flags()).await.ok()?;
         let again = watcher.set_again();
         let mut is_good = match again {
             Some(again) => self.burst(watcher, &client, connection, vec![again]).await,

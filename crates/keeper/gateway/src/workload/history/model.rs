@@ -6,7 +6,7 @@ use crate::tree::node::Lifetime;
 use crate::wire::{
     Acl, Answer, Code, CreateKind, Details, Filter, Listed, MultiResult, Request, Stat, Text,
 };
-use crate::wire::{create_flags, permission};
+use crate::wire::{create_flags, opcode, permission};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -508,7 +508,7 @@ impl Model {
                     }
                     (Ok(Answer::Listed(listed)), _) => MultiResult::Listed(listed),
                     (Ok(_), _) => MultiResult::Error(Code::UNIMPLEMENTED),
-                    (Err(code), _) => MultiResult::Error(code),
+                    (Err(code), read) => MultiResult::Failed(kind_of(read), code),
                 };
                 let results = operations.iter().map(one).collect();
                 Ok(Answer::MultiRead(results))
@@ -582,6 +582,14 @@ impl Model {
         let is_child = |other: &&Text| paths::parent(other) == Some(path);
         let children = self.nodes.keys().filter(is_child);
         children.map(|child| paths::name(child).into()).collect()
+    }
+}
+
+/// The kind of a read's result: a list of some children is answered as one of all.
+fn kind_of(read: &Request) -> i32 {
+    match read {
+        Request::List { details: None, .. } => opcode::GET_CHILDREN_2,
+        other => other.opcode(),
     }
 }
 

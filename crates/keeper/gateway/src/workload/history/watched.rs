@@ -63,7 +63,7 @@ pub fn watches_of(asked: &Asked) -> Vec<(Kind, &Text)> {
 
 fn code_of(result: &MultiResult) -> Option<Code> {
     match result {
-        MultiResult::Error(code) => Some(*code),
+        MultiResult::Failed(_, code) | MultiResult::Error(code) => Some(*code),
         _ => None,
     }
 }
