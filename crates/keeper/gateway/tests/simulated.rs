@@ -104,7 +104,7 @@ fn an_operation_that_does_not_rely_on_the_existence_of_nodes_is_found() {
 
 #[test]
 fn an_operation_that_does_not_rely_on_the_data_of_nodes_is_found() {
-    is_found_in("keeper_data_not_locked", 2, calm(2));
+    is_found("keeper_data_not_locked", 2);
 }
 
 #[test]
