@@ -58,8 +58,8 @@ impl Pace {
 /// Work in small steps that nobody waits for now, but that must not be put off for ever.
 ///
 /// It has a share of the loop's time, whoever else is busy: after a rest it goes on for as long as its share allows
-/// for the time that others had meanwhile. So a loop without other work does nothing else, and one that is busy is late by
-/// one stretch, and not by as many as there are ready tasks in a turn.
+/// for the time that others had meanwhile. So a loop without other work does nothing else, and one that is busy is
+/// late by one stretch, and not by as many as there are ready tasks in a turn.
 pub struct Chore {
     began: Instant,
     stretch: Duration,
