@@ -6,6 +6,7 @@
 
 mod lists;
 mod multi;
+mod reserved;
 pub mod system;
 
 use crate::acl;

@@ -1,6 +1,6 @@
 //! Quotas at gateways of a database in memory.
 
-use super::gateways::{Gateway, ask, create_with, delete, done, set_to};
+use super::gateways::{Gateway, ask, create_with, delete, done, set_to, sync};
 use bytes::Bytes;
 use plinth_client::testing::MemoryCluster;
 use plinth_keeper::Options;
@@ -266,6 +266,8 @@ fn what_is_used_is_what_there_is_after_writes_at_two_gateways_while_it_was_count
         timeout(Duration::from_secs(30), counting)
             .await
             .expect("it is counted");
+        // Lists are of what the gateway has heard; what is used is of all that has happened.
+        done(&client, sync()).await;
         let (nodes, bytes) = counted(&client, "/q").await;
         assert!(nodes > 20, "{nodes}");
         let used = format!("count={nodes},bytes={bytes}");

@@ -119,7 +119,7 @@ fn a_change_of_an_access_list_that_no_other_operation_hears_of_is_found() {
 
 #[test]
 fn an_operation_that_does_not_rely_on_its_session_is_found() {
-    is_found("keeper_session_not_locked", 20);
+    is_found("keeper_session_not_locked", 1001);
 }
 
 #[test]

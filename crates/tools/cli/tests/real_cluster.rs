@@ -116,7 +116,11 @@ fn a_run_is_measured_with_what_the_machine_is_worth_and_told_as_of_another() {
     .expect("writes");
     let with = ["--calibration", &known[..]];
     let bad = name("plinth.cluster");
-    let line = error_line(&run(&["--workload", "bulk-load", "--calibration", &bad]));
+    let refused = run(&["--workload", "bulk-load", "--calibration", &bad]);
+    assert_eq!(refused.status.code(), Some(1));
+    // Who asks for JSON gets errors as JSON.
+    let said: serde_json::Value = serde_json::from_slice(&refused.stderr).expect("JSON");
+    let line = said["error"].as_str().expect("a text");
     assert!(line.contains("bench calibrate --json"), "{line}");
     let mut files = Vec::new();
     // Reads use much CPU time in half a second, however slow the disk is: of less than a tick nothing can be said.

@@ -49,6 +49,8 @@ impl Stand for SharedStand {
 pub struct StreamedStand {
     directory: PathBuf,
     addresses: Vec<SocketAddr>,
+    /// Until the machines begin to serve: nobody else gets their ports.
+    listeners: RefCell<Vec<Option<net::Listener>>>,
     servers: RefCell<Vec<Option<Task<()>>>>,
     credentials: Credentials,
 }
@@ -93,11 +95,12 @@ impl StreamedStand {
             let listener = net::listen(format!("{ip}:0").parse().expect("an address")).await;
             let listener = listener.expect("a listener");
             addresses.push(listener.local_addr().expect("an address"));
-            listeners.push(listener);
+            listeners.push(Some(listener));
         }
         StreamedStand {
             directory,
             addresses,
+            listeners: RefCell::new(listeners),
             servers: RefCell::new((0..MACHINES).map(|_| None).collect()),
             credentials: Credentials::none(),
         }
@@ -123,7 +126,11 @@ impl StreamedStand {
 impl StreamedStand {
     async fn serve(&self, local: &Local) {
         let at = usize::from(local.machine().0);
-        let listener = net::listen(self.addresses[at]).await.expect("its port");
+        let first = self.listeners.borrow_mut()[at].take();
+        let listener = match first {
+            Some(listener) => listener,
+            None => net::listen(self.addresses[at]).await.expect("its port"),
+        };
         let (host, keys) = (local.host().clone(), self.credentials.clone());
         let machine = local.machine();
         let serve = async move { serve_with(listener, machine, host, &keys).await };

@@ -1,6 +1,6 @@
 //! Lists that look at more than names: some of the children, with what is in them, or all nodes below a node.
 
-use super::multi::{LOADS_AT_ONCE, Reserved, load_list, path_of};
+use super::reserved::{LOADS_AT_ONCE, Reserved, load_list, path_of};
 use super::{Tries, data_of, names_of, node, readable, readable_list, readable_with_data};
 use crate::paths;
 use crate::talk::Talk;

@@ -5,12 +5,12 @@
 //! pipeline, which does not move on meanwhile. The answer leaves at the moment whose state it shows: later it would be
 //! behind events of what it does not show.
 
+use super::reserved::{LOADS_AT_ONCE, Reserved, load_list, path_of, too_long};
 use super::{
     Tries, caught_up, header, in_the_pipeline, lists, names_of, node, readable, readable_list,
     readable_with_data,
 };
 use crate::paths;
-use crate::replica::Replica;
 use crate::room::once;
 use crate::talk::Talk;
 use crate::wire::{Answer, Code, MultiResult, Request, Stat, Text, encode_answer, opcode};
@@ -18,13 +18,10 @@ use crate::{ANSWER_BYTES_MAX, LIST_BYTES_MAX, READ_TRIES};
 use bytes::Bytes;
 use plinth_runtime::random::chance;
 use plinth_runtime::{join_all, planted, probe};
-use std::cell::RefCell;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// Reads of a request that wait for the store at the same time.
-pub(super) const LOADS_AT_ONCE: usize = 100;
 /// What a request reserves first. One that needs more reserves so many times as much, until it is enough.
 const FIRST_BYTES: usize = 64 << 10;
 const GROWTH: usize = 8;
@@ -265,69 +262,6 @@ impl Several {
     }
 }
 
-/// Nodes that stay in memory, within what was reserved for them.
-pub(super) struct Reserved {
-    replica: Rc<Replica>,
-    bytes: usize,
-    paths: RefCell<Vec<Text>>,
-}
-
-impl Reserved {
-    async fn take(replica: Rc<Replica>, paths: Vec<Text>, bytes: usize) -> Reserved {
-        replica.room.reserve(bytes).await;
-        paths.iter().for_each(|path| replica.pin(path));
-        Reserved {
-            replica,
-            bytes,
-            paths: RefCell::new(paths),
-        }
-    }
-
-    /// One node more.
-    pub fn keep(&self, path: &Text) {
-        self.replica.pin(path);
-        self.paths.borrow_mut().push(path.clone());
-    }
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        let paths = self.paths.borrow();
-        paths.iter().for_each(|path| self.replica.unpin(path));
-        self.replica.room.give_back(self.bytes);
-    }
-}
-
-/// What is left of `left` bytes when the list is in memory; `None` if it needs more.
-pub(super) async fn load_list(
-    connection: &Talk,
-    list: &Request,
-    left: usize,
-) -> Result<Option<usize>, Code> {
-    let replica = &connection.life.replica;
-    if replica.cost(list) > left {
-        return Ok(None);
-    }
-    let longest = LIST_BYTES_MAX.get();
-    match readable_list(connection, path_of(list), left.min(longest), Tries(1)).await {
-        Err(Code::CONNECTION_LOSS) if left < longest => Ok(None),
-        Err(Code::CONNECTION_LOSS) => Err(too_long()),
-        _ => Ok(left.checked_sub(replica.cost(list))),
-    }
-}
-
-pub(super) fn path_of(read: &Request) -> &str {
-    match read {
-        Request::Exists { path, .. }
-        | Request::GetData { path, .. }
-        | Request::GetChildren { path, .. }
-        | Request::GetChildren2 { path, .. }
-        | Request::List { path, .. }
-        | Request::ListRecursive { path, .. } => paths::named(path),
-        _ => "",
-    }
-}
-
 fn is_counted(operation: &Request) -> bool {
     match operation {
         Request::GetData { path, .. } => super::is_counted(path),
@@ -340,12 +274,6 @@ fn is_list(operation: &Request) -> bool {
         operation,
         Request::GetChildren { .. } | Request::GetChildren2 { .. }
     )
-}
-
-/// No client would read the answer.
-fn too_long() -> Code {
-    probe!("keeper_multi_read_too_long");
-    Code::CONNECTION_LOSS
 }
 
 /// Memory of a result.

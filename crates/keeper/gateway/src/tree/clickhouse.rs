@@ -1,6 +1,6 @@
 //! The operations that only ClickHouse's keeper knows, as it decides them.
 
-use super::execute::{Caller, SPECIAL, Shape, next_version, parent_of, remove, valid};
+use super::basics::{Caller, SPECIAL, Shape, next_version, parent_of, remove, valid};
 use super::node::Node;
 use super::plan::Plan;
 use super::rows::{Lock, Rows};

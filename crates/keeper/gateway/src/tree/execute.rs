@@ -1,6 +1,8 @@
 //! The operations that write, as ZooKeeper's `PrepRequestProcessor` decides them, in its order: of two errors a
 //! client sees the same one.
 
+pub use super::basics::{Caller, Shape};
+use super::basics::{SPECIAL, next_version, parent_of, remove, valid};
 use super::change::Change;
 use super::clickhouse;
 use super::needs::{bytes_of, needs_of, visit_valid, visit_with_parent};
@@ -8,7 +10,7 @@ use super::node::{Counts, Data, Lifetime, Node, TTL_MS_MAX};
 use super::plan::{Plan, SessionChange};
 use super::quota::{Piece, Used, limits_path};
 use super::rows::{Lock, Rows};
-use crate::acl::{self, Identity};
+use crate::acl::{self};
 use crate::paths;
 use crate::sessions::SessionRow;
 use crate::store::Page;
@@ -17,17 +19,6 @@ use bytes::Bytes;
 use plinth_core::key::KeyRange;
 use plinth_runtime::random::chance;
 use plinth_runtime::{never, planted};
-use std::rc::Rc;
-
-/// Nodes that are always there.
-pub(super) const SPECIAL: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
-
-/// Who asks.
-#[derive(Clone, Debug)]
-pub struct Caller {
-    pub session: i64,
-    pub identities: Rc<[Identity]>,
-}
 
 /// Something that is written.
 #[derive(Clone, Debug)]
@@ -113,46 +104,6 @@ impl FoundSession {
             end: [last, &b"\0"[..]].concat().into(),
             ..index
         });
-    }
-}
-
-/// What the answer to an operation says. The state after the change has the rest.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Shape {
-    Empty,
-    Path(Text),
-    PathAndStat(Text),
-    Stat(Text),
-    /// Of a session that comes to this gateway from the one that had it, which may be this one.
-    Taken {
-        from: u64,
-    },
-    /// Of an operation in a multi that had no effect of its own.
-    Checked,
-    Deleted,
-    /// Of an operation of this kind that only ClickHouse's keeper knows, and how many nodes it has deleted.
-    Done {
-        opcode: i32,
-        deleted: usize,
-    },
-    /// Of a create of what may have been there.
-    Ensured {
-        path: Text,
-        is_new: bool,
-    },
-    /// Of the end of a session with more ephemeral nodes than one transaction deletes. It has to be executed again.
-    Unfinished,
-}
-
-impl Shape {
-    /// How many changes of nodes a step of a multi has made.
-    pub fn changes(&self) -> usize {
-        match self {
-            Shape::Checked => 0,
-            Shape::Done { deleted, .. } => *deleted,
-            Shape::Ensured { is_new, .. } => usize::from(*is_new),
-            _ => 1,
-        }
     }
 }
 
@@ -354,31 +305,6 @@ fn is_closed(change: &SessionChange) -> bool {
     )
 }
 
-pub(super) fn valid(path: &str) -> Result<(), Code> {
-    match paths::is_valid(path) {
-        true => Ok(()),
-        false => Err(Code::BAD_ARGUMENTS),
-    }
-}
-
-/// -1 expects nothing.
-pub(super) fn next_version(version: i32, expected: i32) -> Result<i32, Code> {
-    match expected == -1 || expected == version {
-        true => Ok(version.wrapping_add(1)),
-        false => Err(Code::BAD_VERSION),
-    }
-}
-
-/// The parent's path as ZooKeeper takes it from the text, valid or not.
-pub(super) fn parent_of(path: &str) -> Result<&str, Code> {
-    let slash = path.rfind('/').ok_or(Code::BAD_ARGUMENTS)?;
-    match path.contains('\0') {
-        true => Err(Code::BAD_ARGUMENTS),
-        false if slash == 0 => Ok("/"),
-        false => Ok(&path[..slash]),
-    }
-}
-
 /// How long a node lives that is created by such a request, and whether its name gets a number. The kind of the
 /// request decides, even against the flags.
 fn lifetime_of(
@@ -512,21 +438,6 @@ fn delete_container(plan: &mut Plan<'_>, path: &Text) -> Result<Shape, Code> {
     let parent_node = plan.node(parent)?.ok_or(Code::NO_NODE)?;
     remove(plan, &path.detached(), &node, parent, parent_node)?;
     Ok(Shape::Deleted)
-}
-
-pub(super) fn remove(
-    plan: &mut Plan<'_>,
-    path: &Text,
-    node: &Node,
-    parent: &str,
-    parent_node: Node,
-) -> Result<(), Code> {
-    plan.read(Lock::Children, Rows::path_hash(path));
-    if node.counts.present > 0 {
-        return Err(Code::NOT_EMPTY);
-    }
-    plan.delete(path, node, parent, parent_node);
-    Ok(())
 }
 
 fn set_data(

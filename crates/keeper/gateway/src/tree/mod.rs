@@ -1,5 +1,6 @@
 //! The tree of nodes: how it lies in the store, and what operations do to it.
 
+mod basics;
 pub mod change;
 pub mod clickhouse;
 pub mod execute;

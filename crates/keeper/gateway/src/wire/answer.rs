@@ -1,12 +1,12 @@
 //! Answers and events, in both directions.
 
-use super::clickhouse::Listed;
 use super::codes::{Code, keeper_state, opcode, xid};
 use super::frame::put_frame;
 use super::jute::{
     Malformed, Taken, length, put_buffer, put_int, put_long, put_slice, put_text, put_texts,
     take_buffer, take_int, take_long, take_optional_text, take_text, take_texts,
 };
+use super::listed::Listed;
 use super::multi;
 use super::record::{Acl, ClientInfo, Stat};
 use super::text::Text;

@@ -17,6 +17,8 @@ mod golden;
 #[cfg(test)]
 mod golden_clickhouse;
 mod jute;
+mod kinds;
+mod listed;
 mod multi;
 mod record;
 mod request;
@@ -28,12 +30,13 @@ pub use answer::{
     Answer, AnswerHeader, Incoming, MultiResult, WatchEvent, decode_answer, decode_incoming,
     encode_answer, encode_children, encode_data, encode_event,
 };
-pub use clickhouse::{Details, Dialect, Filter, Listed};
+pub use clickhouse::Dialect;
 pub use codes::{
     Code, create_flags, event, keeper_state, opcode, permission, watch_mode, watcher, xid,
 };
 pub use frame::{FrameError, Header, Skip, take_frame};
 pub use jute::Malformed;
+pub use listed::{Details, Filter, Listed};
 pub use record::{
     Acl, ClientInfo, ConnectAnswer, ConnectRequest, Stat, decode_connect_answer,
     decode_connect_request, encode_connect_answer, encode_connect_request,

@@ -43,11 +43,11 @@ impl Drop for Directory {
     }
 }
 
-/// Ports from here on are given to tests, in blocks. They end below 32,768, because Linux uses ports from there on for
-/// outgoing connections: such a port may be free now and taken later.
-const FIRST_PORT: u16 = 10_000;
-const PORTS_A_BLOCK: u16 = 100;
-const BLOCKS: u16 = 227;
+/// Ports from here on are given to tests, in blocks: a server that was killed finds its port free when it comes back.
+/// They lie between those that the clients of ZooKeeper take by themselves and those of `tests/keeper/ports.py`.
+const FIRST_PORT: u16 = 22_000;
+const PORTS_A_BLOCK: u16 = 50;
+const BLOCKS: u16 = 120;
 
 /// A block of ports that no other process of tests has. The lock ends with this process.
 fn lock_block() -> (std::fs::File, u16) {

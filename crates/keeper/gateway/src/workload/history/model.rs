@@ -294,14 +294,7 @@ impl Model {
                 Ok(MultiResult::Done(request.opcode()))
             }
             Request::TryDelete { path, version } => {
-                if let Ok(parent) = self.node(parent_of(path)) {
-                    parent.allows(permission::DELETE)?;
-                    let may_go =
-                        |node: &Node| expect(node.version, *version).is_ok() && node.present == 0;
-                    if self.nodes.get(path).is_some_and(may_go) {
-                        self.remove(zxid, path, seen)?;
-                    }
-                }
+                self.try_remove(zxid, path, *version, seen)?;
                 Ok(MultiResult::Done(request.opcode()))
             }
             Request::DeleteRecursive { path, most } => {
@@ -312,6 +305,23 @@ impl Model {
             }
             _ => Err(Code::UNIMPLEMENTED),
         }
+    }
+
+    fn try_remove(
+        &mut self,
+        zxid: i64,
+        path: &Text,
+        version: i32,
+        seen: &mut Vec<Seen>,
+    ) -> Result<(), Code> {
+        if let Ok(parent) = self.node(parent_of(path)) {
+            parent.allows(permission::DELETE)?;
+            let may_go = |node: &Node| expect(node.version, version).is_ok() && node.present == 0;
+            if self.nodes.get(path).is_some_and(may_go) {
+                self.remove(zxid, path, seen)?;
+            }
+        }
+        Ok(())
     }
 
     fn check(&self, request: &Request) -> Result<(), Code> {
