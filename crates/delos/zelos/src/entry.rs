@@ -299,7 +299,7 @@ fn take_text(said: &mut Bytes) -> Option<Text> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plinth_keeper::wire::{Acl, CreateKind, Request, Stat};
+    use plinth_keeper::wire::{Acl, CreateKind, Request};
 
     const HEAD: Head = Head {
         gateway: 7,
@@ -349,44 +349,10 @@ mod tests {
             path: "/c".into(),
             version: 1,
         };
-        let kept = Request::CheckStat {
-            path: "/c".into(),
-            version: -1,
-            stat: Stat::default(),
-        };
-        let ensured = match create("/e") {
-            Request::Create {
-                path, data, acl, ..
-            } => Request::Create {
-                kind: CreateKind::IfNotExists,
-                path,
-                data,
-                acl,
-                flags: 1,
-                ttl: -1,
-            },
-            other => other,
-        };
-        let gone = Request::DeleteRecursive {
-            path: "/r".into(),
-            most: u32::MAX,
-        };
-        let tried = Request::TryDelete {
-            path: "/t".into(),
-            version: 3,
-        };
         let path = "".into();
         let no_path = Request::NoPath(Box::new(Request::Delete { path, version: 1 }));
         let multi = Request::Multi {
-            operations: vec![
-                create("/x"),
-                delete.clone(),
-                check,
-                set(None),
-                kept,
-                ensured.clone(),
-                gone.clone(),
-            ],
+            operations: vec![create("/x"), delete.clone(), check, set(None)],
         };
         let (lease, password) = (b"lease".to_vec(), b"secret".to_vec());
         vec![
@@ -395,9 +361,6 @@ mod tests {
             Operation::Request(caller(2), set(Some(Bytes::new()))),
             Operation::Request(caller(2), acl),
             Operation::Request(caller(1), no_path),
-            Operation::Request(caller(1), ensured),
-            Operation::Request(caller(1), gone),
-            Operation::Request(caller(1), tried),
             Operation::Request(caller(1), multi),
             Operation::OpenSession {
                 session: 5,

@@ -4,10 +4,11 @@ use crate::{Fabric, Layout, Local, Machine, Mixed, Place, Shared, Streamed, serv
 use plinth_identity::Identity;
 use plinth_identity::keys::{KeyFile, Keyring};
 use plinth_rpc::Credentials;
-use plinth_runtime::{Duration, Task, disk, net, spawn};
+use plinth_runtime::{Duration, Task, disk, net, sleep, spawn};
 use plinth_tls::testing::{Authority, Wanted, material};
 use plinth_tls::{Certificates, Policy};
 use std::cell::RefCell;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -49,8 +50,6 @@ impl Stand for SharedStand {
 pub struct StreamedStand {
     directory: PathBuf,
     addresses: Vec<SocketAddr>,
-    /// Until the machines begin to serve: nobody else gets their ports.
-    listeners: RefCell<Vec<Option<net::Listener>>>,
     servers: RefCell<Vec<Option<Task<()>>>>,
     credentials: Credentials,
 }
@@ -95,12 +94,11 @@ impl StreamedStand {
             let listener = net::listen(format!("{ip}:0").parse().expect("an address")).await;
             let listener = listener.expect("a listener");
             addresses.push(listener.local_addr().expect("an address"));
-            listeners.push(Some(listener));
+            listeners.push(listener);
         }
         StreamedStand {
             directory,
             addresses,
-            listeners: RefCell::new(listeners),
             servers: RefCell::new((0..MACHINES).map(|_| None).collect()),
             credentials: Credentials::none(),
         }
@@ -126,10 +124,14 @@ impl StreamedStand {
 impl StreamedStand {
     async fn serve(&self, local: &Local) {
         let at = usize::from(local.machine().0);
-        let first = self.listeners.borrow_mut()[at].take();
-        let listener = match first {
-            Some(listener) => listener,
-            None => net::listen(self.addresses[at]).await.expect("its port"),
+        // A connection of somebody else may have it for a moment.
+        let mut left = 500;
+        let listener = loop {
+            match net::listen(self.addresses[at]).await {
+                Err(error) if error.kind() == ErrorKind::AddrInUse && left > 0 => left -= 1,
+                listener => break listener.expect("its port"),
+            }
+            sleep(Duration::from_millis(20)).await;
         };
         let (host, keys) = (local.host().clone(), self.credentials.clone());
         let machine = local.machine();

@@ -359,8 +359,11 @@ class Side:
         """No session ends of a machine that takes seconds for a few steps: those that were silent say that they live."""
         for _, session in sorted(self.sessions.items()):
             if session.wire and time.monotonic() - session.spoke > SILENCE_SECONDS:
+                # The other server's session may not need a ping, and has not seen so much then.
+                seen = session.zxid
                 xid = self.send({"op": "ping"}, session)
                 said = self.receive(session, {"op": "ping"}, xid)
+                session.zxid = seen
                 session.early += [what for what in said if what[0] != "reply"]
 
     def beat(self):
