@@ -210,6 +210,16 @@ fn answers() -> Vec<(&'static str, (i32, Answer))> {
                 Answer::Children(vec!["/a/b".into()]),
             ),
         ),
+    ]
+}
+
+fn all_answers() -> Vec<(&'static str, (i32, Answer))> {
+    [answers(), answers_of_multis()].concat()
+}
+
+/// The answers to multis.
+fn answers_of_multis() -> Vec<(&'static str, (i32, Answer))> {
+    vec![
         (
             "0000004c 00000007 1122334455667788 00000000 \
              000001f6 00 00000000 00000002 2f61 \
@@ -286,7 +296,7 @@ fn every_answer_of_clickhouse_is_written_and_read_as_its_client_does() {
         zxid: ZXID,
         error: 0,
     };
-    for (hex, (opcode, answer)) in answers() {
+    for (hex, (opcode, answer)) in all_answers() {
         let written = encoded(|out| encode_answer(out, header, &answer));
         assert_eq!(written, bytes_of(hex), "{answer:?}");
         let Ok(Incoming::Answer(read, body)) = decode_incoming(frame_of(hex)) else {
@@ -307,7 +317,7 @@ fn damaged_answers_of_clickhouse_are_refused_or_mean_what_they_say() {
     fuzz(
         "answers of ClickHouse",
         6,
-        answers().into_iter().map(of),
+        all_answers().into_iter().map(of),
         |input| {
             let Some((kind, body)) = input.split_first() else {
                 return false;
