@@ -170,12 +170,17 @@ large: tools
 		cargo test --locked --release --package plinth-cli --test all large_work:: -- --nocapture --test-threads 1
 
 # The clients of ZooKeeper that `make keeper-clients` runs, and `--short` for their short form.
-KEEPER_CLIENTS_RUN ?= kazoo go c java curator oracle clickhouse kafka histories migration
+KEEPER_CLIENTS_RUN ?= kazoo go c java curator oracle chdb clickhouse kafka histories migration
 KEEPER_CLIENTS_FORM ?=
 
 .PHONY: keeper-clients
-keeper-clients: release keeper-tools
+keeper-clients: release keeper-tools chdb
 	crates/tools/cli/tests/keeper/run-all $(PLINTH) $(KEEPER_CLIENTS_FORM) $(KEEPER_CLIENTS_RUN)
+
+# A current ClickHouse, within Python: 900 MB, which no other test needs.
+.PHONY: chdb
+chdb: tools
+	@scripts/need-python $(TARGET)/keeper-clients/chdb chdb==4.4.0
 
 # Those of them that Zelos is tested with.
 ZELOS_CLIENTS_RUN ?= kazoo go c java curator oracle
