@@ -34,6 +34,8 @@ use std::ops::ControlFlow;
 use std::pin::pin;
 use std::rc::Rc;
 
+/// ClickHouse asks for up to 65,536 nodes in one request.
+const CLICKHOUSE_FRAME_BYTES_MAX: usize = 8 << 20;
 /// Unsent bytes of answers above which no further request is read.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 /// Writes of a client that may be under way.
@@ -175,11 +177,18 @@ impl Talk {
         }
     }
 
+    fn frame_bytes_max(&self) -> usize {
+        match self.dialect() {
+            Dialect::ClickHouse => FRAME_BYTES_MAX.get().max(CLICKHOUSE_FRAME_BYTES_MAX),
+            Dialect::ZooKeeper => FRAME_BYTES_MAX.get(),
+        }
+    }
+
     async fn answer_requests(&self, arrivals: &mut Arrivals) {
         let mut pace = Pace::new();
         while !self.outbox.is_closed() {
             let are_full = arrivals.are_full();
-            match take_frame(&mut arrivals.inbox.buffer, FRAME_BYTES_MAX.get()) {
+            match take_frame(&mut arrivals.inbox.buffer, self.frame_bytes_max()) {
                 Ok(Some(frame)) => {
                     arrivals.inbox.note(frame.len());
                     if are_full {
