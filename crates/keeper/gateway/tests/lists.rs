@@ -56,15 +56,18 @@ async fn most_cached<T>(gateway: &Gateway, future: impl Future<Output = T>) -> (
     (most, found)
 }
 
+/// So much for the cache, and for an answer.
+fn limit_memory(bytes: usize) {
+    let mut knobs = set_knob("keeper_cache_bytes_max", bytes);
+    let most = bytes.to_string();
+    knobs.set("keeper_answer_bytes_max", &most).expect("a knob");
+    set_knobs(knobs);
+}
+
 #[test]
 fn lists_of_many_large_nodes_in_one_request_keep_the_cache_within_its_limit() {
     const LIMIT: usize = 300_000;
-    let mut knobs = set_knob("keeper_cache_bytes_max", LIMIT);
-    let limit = LIMIT.to_string();
-    knobs
-        .set("keeper_answer_bytes_max", &limit)
-        .expect("a knob");
-    set_knobs(knobs);
+    limit_memory(LIMIT);
     block_on(async {
         let cluster = planted(40, 60).await;
         cluster.set_delay_turns(3);
@@ -145,12 +148,7 @@ fn a_list_that_many_ask_for_at_the_same_time_is_read_once() {
 #[test]
 fn lists_behind_a_write_do_not_share_more_of_a_batch_than_the_cache_has_room_for() {
     const LIMIT: usize = 30_000;
-    let mut knobs = set_knob("keeper_cache_bytes_max", LIMIT);
-    let limit = LIMIT.to_string();
-    knobs
-        .set("keeper_answer_bytes_max", &limit)
-        .expect("a knob");
-    set_knobs(knobs);
+    limit_memory(LIMIT);
     block_on(async {
         let cluster = planted(60, 60).await;
         cluster.set_delay_turns(3);
@@ -291,12 +289,7 @@ fn data_that_changes_while_it_is_read_is_answered() {
 #[test]
 fn what_several_reads_take_is_counted_once_and_lists_only_where_they_are_asked_for() {
     const LIMIT: usize = 200_000;
-    let mut knobs = set_knob("keeper_cache_bytes_max", LIMIT);
-    let limit = LIMIT.to_string();
-    knobs
-        .set("keeper_answer_bytes_max", &limit)
-        .expect("a knob");
-    set_knobs(knobs);
+    limit_memory(LIMIT);
     block_on(async {
         // The names of `/0` take half of the memory.
         let cluster = planted(2, 1800).await;

@@ -29,21 +29,6 @@ const PAIRS: usize = 40_000;
 /// Pairs after which the tree is made anew: nodes that nobody may change gather in it.
 const PAIRS_OF_A_TREE: usize = 20;
 const NOW_MS: i64 = 1_000;
-/// Expects nothing.
-const ANY: Stat = Stat {
-    czxid: -1,
-    mzxid: -1,
-    ctime: -1,
-    mtime: -1,
-    version: -1,
-    cversion: -1,
-    aversion: -1,
-    ephemeral_owner: -1,
-    data_length: -1,
-    num_children: -1,
-    pzxid: -1,
-};
-
 /// The rows of a tree, in memory.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Store(BTreeMap<Vec<u8>, Vec<u8>>);
@@ -190,7 +175,7 @@ impl Drawing {
 
     /// Any but one of the numbers that others change.
     fn stat(&mut self) -> Stat {
-        let mut stat = ANY;
+        let mut stat = Stat::ANY;
         let number = self.0.below(3) as i32;
         match self.0.below(4) {
             0 => stat.version = number,

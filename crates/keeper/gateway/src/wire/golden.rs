@@ -527,14 +527,14 @@ fn every_request_is_written_and_read_as_zookeeper_does() {
     }
 }
 
-#[test]
-fn every_answer_is_written_and_read_as_zookeeper_does() {
+/// Asserts that each answer, to a request of this kind, is written so and read so.
+pub(super) fn are_answers(all: Vec<(&str, (i32, Answer))>) {
     let header = AnswerHeader {
         xid: 7,
         zxid: ZXID,
         error: 0,
     };
-    for (hex, (opcode, answer)) in all_answers() {
+    for (hex, (opcode, answer)) in all {
         let written = encoded(|out| encode_answer(out, header, &answer));
         assert_eq!(written, bytes_of(hex), "{answer:?}");
         let Ok(Incoming::Answer(read, body)) = decode_incoming(frame_of(hex)) else {
@@ -543,6 +543,11 @@ fn every_answer_is_written_and_read_as_zookeeper_does() {
         assert_eq!(read, header);
         assert_eq!(decode_answer(opcode, body), Ok(answer));
     }
+}
+
+#[test]
+fn every_answer_is_written_and_read_as_zookeeper_does() {
+    are_answers(all_answers());
 }
 
 #[test]

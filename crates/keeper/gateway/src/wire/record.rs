@@ -33,6 +33,20 @@ pub struct Stat {
 
 impl Stat {
     pub const BYTES: usize = 68;
+    /// What a [`CheckStat`](super::Request::CheckStat) expects of which each number may be any.
+    pub const ANY: Stat = Stat {
+        czxid: -1,
+        mzxid: -1,
+        ctime: -1,
+        mtime: -1,
+        version: -1,
+        cversion: -1,
+        aversion: -1,
+        ephemeral_owner: -1,
+        data_length: -1,
+        num_children: -1,
+        pzxid: -1,
+    };
 
     pub(super) fn put(&self, out: &mut Output) {
         out.buffer().reserve(Stat::BYTES);
