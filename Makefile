@@ -57,7 +57,7 @@ HERE_FLAGS := --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo --re
 
 .PHONY: packages
 packages: packaging-tools
-	PLINTH_COMMIT=$$(git rev-parse --short=12 HEAD 2>/dev/null) RUSTFLAGS="$(HERE_FLAGS)" \
+	PLINTH_COMMIT=$$(git rev-parse --short=12 HEAD 2>/dev/null) RUSTFLAGS="$(HERE_FLAGS)" PLINTH_ANY_LIBC=yes \
 		cargo build --locked --profile packages --package plinth-cli --package plinth-capi
 	@for file in plinth libfdb_c.so; do \
 		strip -o $(TARGET)/packages/stripped $(TARGET)/packages/$$file; \
@@ -128,11 +128,13 @@ test: tools
 	HUNT_SEEDS=$(FIRST_SEED)..$(LAST_SEED) $(TIMED) tests scripts/tests $(TARGET)/suites
 	@$(TIMED) --report $(TARGET)/suites
 
-# Everything, as long as it takes: every suite at its full length, then each of the deeper runs. What became of the
-# last run is in scripts/nightly-last.
+# Everything, as long as it takes: every suite at its full length, then each of the deeper runs, or only some of them:
+# NIGHTLY_PARTS="kills large". What became of the last run of each is in scripts/nightly-last.
+NIGHTLY_PARTS ?=
+
 .PHONY: nightly
 nightly: test-tools
-	scripts/nightly
+	scripts/nightly $(NIGHTLY_PARTS)
 
 # The suites at their full length.
 .PHONY: full-tests

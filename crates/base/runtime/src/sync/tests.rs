@@ -94,6 +94,30 @@ fn notify_all_reaches_those_who_asked_before_it_and_nobody_after() {
 }
 
 #[test]
+fn a_watch_wakes_the_task_that_looked_last_and_once() {
+    let counters = [Arc::new(Counter::default()), Arc::new(Counter::default())];
+    let [first, second] = counters.clone().map(Waker::from);
+    let woken = || {
+        counters
+            .each_ref()
+            .map(|counter| counter.0.load(Ordering::Relaxed))
+    };
+    let watch = Watch::new(0);
+    let mut changed = watch.changed();
+    for waker in [&first, &first, &second, &second] {
+        assert!(poll_with(&mut changed, waker).is_pending());
+    }
+    watch.set(1);
+    assert_eq!(woken(), [0, 1]);
+    assert!(poll_with(&mut changed, &second).is_ready());
+    let mut changed = watch.changed();
+    assert!(poll_with(&mut changed, &first).is_pending());
+    drop(changed);
+    watch.set(2);
+    assert_eq!(woken(), [0, 1], "nobody waits");
+}
+
+#[test]
 fn a_watch_tells_of_the_next_set_after_the_call() {
     let watch = Watch::new(1);
     let mut changed = watch.changed();

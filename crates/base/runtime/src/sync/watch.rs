@@ -96,7 +96,8 @@ impl<T> Watch<T> {
 pub struct Changed<T> {
     watch: Watch<T>,
     seen: u64,
-    waiter: Option<u64>,
+    /// Its place in the list of waiters, and whom that place wakes.
+    waiter: Option<(u64, Waker)>,
 }
 
 impl<T> Future for Changed<T> {
@@ -107,23 +108,27 @@ impl<T> Future for Changed<T> {
             self.waiter = None; // the set has emptied the list
             return Poll::Ready(());
         }
-        let id = *self.waiter.get_or_insert_with(|| {
-            let id = shared.next_waiter.get();
-            shared.next_waiter.set(id + 1);
-            id
-        });
-        shared
-            .waiters
-            .borrow_mut()
-            .insert(id, context.waker().clone());
+        let id = match &self.waiter {
+            // A task that waits for several things polls all of them whenever it wakes up.
+            Some((_, waker)) if waker.will_wake(context.waker()) => return Poll::Pending,
+            Some((id, _)) => *id,
+            None => {
+                let id = shared.next_waiter.get();
+                shared.next_waiter.set(id + 1);
+                id
+            }
+        };
+        let waker = context.waker().clone();
+        self.waiter = Some((id, waker.clone()));
+        shared.waiters.borrow_mut().insert(id, waker);
         Poll::Pending
     }
 }
 
 impl<T> Drop for Changed<T> {
     fn drop(&mut self) {
-        if let Some(id) = self.waiter {
-            self.watch.0.waiters.borrow_mut().remove(&id);
+        if let Some((id, _)) = &self.waiter {
+            self.watch.0.waiters.borrow_mut().remove(id);
         }
     }
 }
