@@ -57,7 +57,7 @@ HERE_FLAGS := --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo --re
 
 .PHONY: packages
 packages: packaging-tools
-	PLINTH_COMMIT=$$(git rev-parse --short=12 HEAD 2>/dev/null) RUSTFLAGS="$(HERE_FLAGS)" PLINTH_ANY_LIBC=yes \
+	PLINTH_COMMIT=$$(git rev-parse --short=12 HEAD 2>/dev/null) RUSTFLAGS="$(HERE_FLAGS)" PLINTH_PACKAGE=yes \
 		cargo build --locked --profile packages --package plinth-cli --package plinth-capi
 	@for file in plinth libfdb_c.so; do \
 		strip -o $(TARGET)/packages/stripped $(TARGET)/packages/$$file; \
