@@ -39,7 +39,7 @@ use hosting::Replica;
 use identity::{Identity, service_file};
 pub use kind::{Config, Kind, RELEASE};
 use messages::PROCESS;
-use plinth_coordination::{Coordinators, coordinator, why};
+use plinth_coordination::{Coordinators, Tenant, coordinator, why};
 use plinth_rpc::{FailureBeacon, Transport};
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::net::Chosen;
@@ -82,6 +82,10 @@ async fn run(config: Config, page: Option<Page>) -> Result<Infallible, String> {
             why(&error)
         )
     };
+    let refusal = Tenant::Delos.refusal_of_server(directory).await;
+    if let Some(line) = refusal.map_err(unusable)? {
+        return Err(line);
+    }
     let log_directory = directory.join(LOG);
     let made = disk::create_dir_all(&log_directory).await;
     made.map_err(unusable)?;

@@ -6,7 +6,9 @@ use crate::machine::{self, Number};
 use crate::plan::{self, Plan, memory_socket};
 use crate::status::{Own, shares};
 use crate::{metrics, root};
-use plinth_coordination::{ClusterFile, Coordinators, Look, coordinator, key_file, look_at, why};
+use plinth_coordination::{
+    ClusterFile, Coordinators, Look, Tenant, coordinator, key_file, look_at, why,
+};
 use plinth_core::{Error, Uid};
 use plinth_farm_fabric::Machine;
 use plinth_farm_member::{self as member, CoordinatedRegister, Left, Record, Register};
@@ -150,7 +152,11 @@ async fn prepare(directory: &Path, key: &str) -> Result<(disk::DirLock, bool), S
     let lock = lock.map_err(unusable)?;
     let owner = directory.join(OWNER);
     if !disk::exists(&owner).await.map_err(unusable)? {
-        return Ok((lock, false));
+        let refusal = Tenant::Farm.refusal_of_server(directory).await;
+        return match refusal.map_err(unusable)? {
+            Some(line) => Err(line),
+            None => Ok((lock, false)),
+        };
     }
     let found = disk::read_file(&owner).await.map_err(unusable)?;
     match found == key.as_bytes() {

@@ -56,13 +56,25 @@ pub fn file_in(directory: &Path) -> PathBuf {
     directory.join(FILE_NAME)
 }
 
-/// Writes the registers of a coordinator that has promised nothing. Only for a directory that never had registers.
+/// Writes the registers of a coordinator that has promised nothing. Only for a directory that never had registers: those
+/// of this cluster that are there, from a start that was interrupted, stay, and those of another one are an error.
 pub fn begin<'a>(directory: &'a Path, cluster: &'a str) -> Boxed<'a, std::io::Result<()>> {
     Box::pin(async move {
-        let registers = Registers::new(cluster.to_string());
-        disk::write_file_durably(&file_in(directory), registers.encode())
-            .await
-            .map(drop)
+        let path = file_in(directory);
+        if !disk::exists(&path).await? {
+            let registers = Registers::new(cluster.to_string());
+            let written = disk::write_file_durably(&path, registers.encode()).await;
+            return written.map(drop);
+        }
+        // It may be visible and not yet durable.
+        disk::sync_dir(directory).await?;
+        let found = Registers::decode(&disk::read_file(&path).await?);
+        let line = match found {
+            Some(registers) if registers.cluster == cluster => return Ok(()),
+            Some(registers) => format!("{FILE_NAME} belongs to the cluster {}", registers.cluster),
+            None => format!("{FILE_NAME} is damaged"),
+        };
+        Err(std::io::Error::new(std::io::ErrorKind::AlreadyExists, line))
     })
 }
 
@@ -456,6 +468,37 @@ mod tests {
             disk::remove(&path).await.expect("removed");
             let (_, lost) = load(&path, "a:b", true).await.expect("it can be read");
             assert!(lost.is_some_and(|line| line.contains("is gone")));
+        });
+        ran.expect("it comes to its end");
+    }
+
+    #[test]
+    fn registers_that_are_there_are_not_begun_over() {
+        let simulation = Simulation::new(1, SimConfig::default());
+        let machine = simulation.add_machine(Locality::default());
+        let ran = simulation.run_on(machine, async move {
+            let directory = Path::new("/data");
+            let path = file_in(directory);
+            disk::create_dir_all(directory).await.expect("made");
+            let mut registers = Registers::new("a:b".into());
+            let promised = registers.begin("state", Uid::default());
+            promised.into_inner().expect("begun");
+            let before = registers.encode();
+            let written = disk::write_file_durably(&path, before.clone());
+            written.await.expect("written");
+            begin(directory, "a:b").await.expect("it was interrupted");
+            let refused = begin(directory, "c:d")
+                .await
+                .expect_err("of another cluster");
+            assert_eq!(
+                refused.to_string(),
+                "coordination belongs to the cluster a:b"
+            );
+            assert_eq!(disk::read_file(&path).await.expect("there"), before);
+            let written = disk::write_file_durably(&path, before.slice(1..));
+            written.await.expect("written");
+            let refused = begin(directory, "a:b").await.expect_err("damaged");
+            assert_eq!(refused.to_string(), "coordination is damaged");
         });
         ran.expect("it comes to its end");
     }

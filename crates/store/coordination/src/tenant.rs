@@ -22,6 +22,12 @@ pub enum Tenant {
 
 /// What a table server has in its directory.
 const OF_TABLES: [&str; 2] = ["log", "tables"];
+/// The file by which a server knows its directory again.
+const OF_SERVERS: [(&str, Tenant); 3] = [
+    ("process", Tenant::Cluster),
+    ("farm", Tenant::Farm),
+    ("replica", Tenant::Delos),
+];
 
 impl Tenant {
     /// The line if the directory is another one's, and not this one's as well.
@@ -29,25 +35,48 @@ impl Tenant {
     /// # Errors
     /// The directory cannot be read.
     pub async fn refusal(self, directory: &Path) -> io::Result<Option<String>> {
-        let found = all(directory).await?;
+        Ok(self.line(directory, all(directory).await?))
+    }
+
+    /// As [`refusal`](Self::refusal), for a server in a directory where it has not served before. Cluster files may
+    /// lie there, of whatever system.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn refusal_of_server(self, directory: &Path) -> io::Result<Option<String>> {
+        Ok(self.line(directory, of_servers(&names(directory).await?)))
+    }
+
+    fn line(self, directory: &Path, found: Vec<(String, Tenant)>) -> Option<String> {
         let is_own = found.iter().any(|(_, tenant)| *tenant == self);
-        let other = found.into_iter().next().filter(|_| !is_own);
-        Ok(other.map(|(name, tenant)| {
-            format!(
-                "data directory {}: it belongs to {tenant}, whose {name} is there; choose another with --data-dir",
-                directory.display(),
-            )
-        }))
+        let (name, tenant) = found.into_iter().next().filter(|_| !is_own)?;
+        Some(format!(
+            "data directory {}: it belongs to {tenant}, whose {name} is there; choose another with --data-dir",
+            directory.display(),
+        ))
     }
 }
 
-/// The files that tell whose a directory is. It need not be there.
+/// What is in the directory. It need not be there.
+async fn names(directory: &Path) -> io::Result<Vec<String>> {
+    match disk::list_dir(directory).await {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        names => names,
+    }
+}
+
+fn of_servers(names: &[String]) -> Vec<(String, Tenant)> {
+    let is_there = |file: &&(&str, Tenant)| names.iter().any(|name| name == file.0);
+    let found = OF_SERVERS.iter().filter(is_there);
+    found
+        .map(|(name, tenant)| ((*name).into(), *tenant))
+        .collect()
+}
+
+/// The files that tell whose a directory is.
 async fn all(directory: &Path) -> io::Result<Vec<(String, Tenant)>> {
-    let names = match disk::list_dir(directory).await {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        names => names?,
-    };
-    let mut found = Vec::new();
+    let names = names(directory).await?;
+    let mut found = of_servers(&names);
     for name in &names {
         let path = Path::new(name);
         if name == DEFAULT_NAME {

@@ -15,7 +15,7 @@
 //! ```
 
 use bytes::{BufMut, Bytes, BytesMut};
-use plinth_coordination::{coordinator, why};
+use plinth_coordination::{Tenant, coordinator, why};
 use plinth_core::codec::Codec;
 use plinth_core::{EngineKind, Epoch, Error, Tag, Uid, Version, record};
 use plinth_runtime::Boxed;
@@ -87,7 +87,13 @@ impl DataDirectory {
             let is_used = is_used.map_err(|e| at("cannot read it", e))?;
             let (owner, is_former) = match is_used {
                 true => read_owner(path, cluster).await?,
-                false => (make_owner(path, cluster).await?, false),
+                false => {
+                    let refusal = Tenant::Cluster.refusal_of_server(path).await;
+                    if let Some(line) = refusal.map_err(|e| at("cannot read it", e))? {
+                        return Err(line);
+                    }
+                    (make_owner(path, cluster).await?, false)
+                }
             };
             Ok(DataDirectory {
                 path: path.to_path_buf(),

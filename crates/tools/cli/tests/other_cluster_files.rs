@@ -90,8 +90,56 @@ fn a_directory_of_another_system_is_refused_before_anything_is_made_in_it() {
         let path = directory.file("tables").join(name);
         std::fs::create_dir_all(path).expect("made");
     }
+    // Of single servers.
+    for (place, own) in [
+        ("server", "process"),
+        ("machine", "farm"),
+        ("replica", "replica"),
+    ] {
+        for name in [own, "coordination", "plinth.lock"] {
+            let path = directory.file(place).join(name);
+            std::fs::create_dir_all(path.parent().expect("a directory")).expect("made");
+            std::fs::write(path, name).expect("written");
+        }
+    }
+    let file = |place: &str| {
+        directory
+            .file(place)
+            .join("plinth.cluster")
+            .display()
+            .to_string()
+    };
     let tables = "table server --listen 127.0.0.1:0";
+    let server = format!("server --listen 127.0.0.1:24999 -C {}", file("store"));
+    let machine = format!("farm server --listen 127.0.0.1:24997 -C {}", file("farm"));
+    let replica = "delos server --listen 127.0.0.1:24995";
     for (command, place, whose) in [
+        (&server[..], "machine", "the in-memory engine"),
+        (&server, "replica", "a service on log stacks"),
+        (&machine, "server", "a cluster of the store"),
+        (&machine, "replica", "a service on log stacks"),
+        (replica, "server", "a cluster of the store"),
+        (replica, "machine", "the in-memory engine"),
+        (tables, "server", "a cluster of the store"),
+        ("dev", "machine", "the in-memory engine"),
+        ("farm dev", "server", "a cluster of the store"),
+        ("farm dev", "store", "a cluster of the store"),
+        ("farm dev", "service", "a service on log stacks"),
+        (
+            "delos dev locks --kind lock",
+            "server",
+            "a cluster of the store",
+        ),
+        (
+            "delos dev locks --kind lock",
+            "farm",
+            "the in-memory engine",
+        ),
+        (
+            "delos dev locks --kind lock",
+            "machine",
+            "the in-memory engine",
+        ),
         ("dev", "farm", "the in-memory engine"),
         ("dev", "service", "a service on log stacks"),
         ("dev", "tables", "a server of tables"),
