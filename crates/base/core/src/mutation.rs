@@ -13,47 +13,53 @@
 use crate::varint;
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// The kind of a mutation. The numbers are those of FoundationDB's public API and are stored on disk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum MutationKind {
-    Set = 0,
-    ClearRange = 1,
-    Add = 2,
-    And = 6,
-    Or = 7,
-    Xor = 8,
-    AppendIfFits = 9,
-    Max = 12,
-    Min = 13,
-    SetVersionstampedKey = 14,
-    SetVersionstampedValue = 15,
-    ByteMin = 16,
-    ByteMax = 17,
-    CompareAndClear = 20,
+macro_rules! kinds {
+    ($($kind:ident = $code:literal $name:literal,)*) => {
+        /// The kind of a mutation. The numbers are those of FoundationDB's public API and are stored on disk.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum MutationKind {
+            $($kind = $code,)*
+        }
+
+        impl MutationKind {
+            pub const ALL: &[MutationKind] = &[$(MutationKind::$kind),*];
+
+            pub fn from_u8(code: u8) -> Option<Self> {
+                match code {
+                    $($code => Some(MutationKind::$kind),)*
+                    _ => None,
+                }
+            }
+
+            /// Its name in the shell and in the bindings.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(MutationKind::$kind => $name,)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    Set = 0 "set",
+    ClearRange = 1 "clear",
+    Add = 2 "add",
+    And = 6 "bit_and",
+    Or = 7 "bit_or",
+    Xor = 8 "bit_xor",
+    AppendIfFits = 9 "append_if_fits",
+    Max = 12 "max",
+    Min = 13 "min",
+    SetVersionstampedKey = 14 "set_versionstamped_key",
+    SetVersionstampedValue = 15 "set_versionstamped_value",
+    ByteMin = 16 "byte_min",
+    ByteMax = 17 "byte_max",
+    CompareAndClear = 20 "compare_and_clear",
 }
 
 impl MutationKind {
-    pub fn from_u8(code: u8) -> Option<Self> {
-        use MutationKind::*;
-        Some(match code {
-            0 => Set,
-            1 => ClearRange,
-            2 => Add,
-            6 => And,
-            7 => Or,
-            8 => Xor,
-            9 => AppendIfFits,
-            12 => Max,
-            13 => Min,
-            14 => SetVersionstampedKey,
-            15 => SetVersionstampedValue,
-            16 => ByteMin,
-            17 => ByteMax,
-            20 => CompareAndClear,
-            _ => return None,
-        })
-    }
     /// True for operations that use the existing value: neither a set nor a clear.
     pub fn is_atomic(self) -> bool {
         !matches!(self, MutationKind::Set | MutationKind::ClearRange)
@@ -92,11 +98,7 @@ impl Mutation {
         }
     }
     pub fn as_ref(&self) -> MutationRef<'_> {
-        MutationRef {
-            kind: self.kind,
-            first: &self.first,
-            second: &self.second,
-        }
+        MutationRef::new(self.kind, &self.first, &self.second)
     }
 }
 
@@ -108,7 +110,20 @@ pub struct MutationRef<'a> {
     pub second: &'a [u8],
 }
 
-impl MutationRef<'_> {
+impl<'a> MutationRef<'a> {
+    pub fn new(kind: MutationKind, first: &'a [u8], second: &'a [u8]) -> Self {
+        MutationRef {
+            kind,
+            first,
+            second,
+        }
+    }
+    pub fn set(key: &'a [u8], value: &'a [u8]) -> Self {
+        Self::new(MutationKind::Set, key, value)
+    }
+    pub fn clear_range(begin: &'a [u8], end: &'a [u8]) -> Self {
+        Self::new(MutationKind::ClearRange, begin, end)
+    }
     pub fn packed_len(&self) -> usize {
         1 + varint::len_u32(self.first.len() as u32)
             + varint::len_u32(self.second.len() as u32)
@@ -217,14 +232,8 @@ pub fn iter_packed(bytes: &[u8]) -> impl Iterator<Item = (MutationRef<'_>, usize
             return None;
         }
         let s = parse_at(bytes, &mut at).expect("batch was checked when parsed");
-        Some((
-            MutationRef {
-                kind: s.kind,
-                first: &bytes[s.first],
-                second: &bytes[s.second],
-            },
-            at,
-        ))
+        let mutation = MutationRef::new(s.kind, &bytes[s.first], &bytes[s.second]);
+        Some((mutation, at))
     })
 }
 

@@ -1,6 +1,6 @@
 //! Key selectors.
 
-use crate::key::Key;
+use crate::key::{Key, KeyRange};
 
 /// Describes a key by its position relative to another: start at the last key less than `key` (less than or equal, if
 /// `or_equal`), then move `offset` keys forward.
@@ -9,6 +9,14 @@ pub struct KeySelector {
     pub key: Key,
     pub or_equal: bool,
     pub offset: i32,
+}
+
+impl KeyRange {
+    /// Selectors of both ends, for a read of the range.
+    pub fn selectors(self) -> (KeySelector, KeySelector) {
+        let at = |key: Key| KeySelector::first_greater_or_equal(key);
+        (at(self.begin), at(self.end))
+    }
 }
 
 impl KeySelector {

@@ -312,12 +312,7 @@ impl ChangeRows {
                 return;
             }
             let mut packed = BytesMut::new();
-            let clipped = MutationRef {
-                kind: MutationKind::ClearRange,
-                first: begin,
-                second: end,
-            };
-            clipped.pack(&mut packed);
+            MutationRef::clear_range(begin, end).pack(&mut packed);
             self.put(order, &packed);
         }
     }
