@@ -91,6 +91,21 @@ pub(super) struct Machine {
     pub memories: Memories,
 }
 
+impl Machine {
+    fn new(locality: Locality, clock: Clock) -> Machine {
+        Machine {
+            locality,
+            clock,
+            jumped_ns: 0,
+            wall_offset_ms: 0,
+            is_up: true,
+            is_lost: false,
+            disk: Rc::default(),
+            memories: Memories::default(),
+        }
+    }
+}
+
 pub(super) type Main = Rc<dyn Fn() -> Pin<Box<dyn Future<Output = ()>>>>;
 
 /// Why the tasks of a process do not run.
@@ -132,16 +147,7 @@ impl World {
             ..Locality::default()
         };
         let clock = Clock::new(0, 0, 0);
-        let machine = Machine {
-            locality,
-            clock,
-            jumped_ns: 0,
-            wall_offset_ms: 0,
-            is_up: true,
-            is_lost: false,
-            disk: Rc::default(),
-            memories: Memories::default(),
-        };
+        let machine = Machine::new(locality, clock);
         self.machines.borrow_mut().push(machine);
         let process = self.add_process(MachineId::TESTER, None);
         assert_eq!(process, ProcessId::TESTER);
@@ -153,16 +159,7 @@ impl World {
         let drift = random::below(2 * drift_max + 1) as i64 - drift_max as i64;
         let clock = Clock::new(self.executor.now(), random::range(1..OFFSET_NS_MAX), drift);
         let mut machines = self.machines.borrow_mut();
-        machines.push(Machine {
-            locality,
-            clock,
-            jumped_ns: 0,
-            wall_offset_ms: 0,
-            is_up: true,
-            is_lost: false,
-            disk: Rc::default(),
-            memories: Memories::default(),
-        });
+        machines.push(Machine::new(locality, clock));
         MachineId(machines.len() as u32 - 1)
     }
 

@@ -44,6 +44,12 @@ pub(super) struct Network {
     clogged: BTreeMap<(MachineId, MachineId), u64>,
 }
 
+impl Network {
+    fn all(&self) -> Vec<Rc<Connection>> {
+        self.connections.values().cloned().collect()
+    }
+}
+
 pub(crate) struct Connection {
     id: u64,
     /// Its protocol finds damaged bytes by checksums of its own.
@@ -212,10 +218,20 @@ impl World {
         pipe.queued_bytes += piece.len();
         pipe.under_way.push_back((at, piece));
         if !pipe.is_scheduled && !pipe.is_stalled {
-            pipe.is_scheduled = true;
-            self.executor
-                .schedule(at, Event::Arrival(connection.clone(), direction));
+            self.schedule_arrival(at, connection, direction, pipe);
         }
+    }
+
+    fn schedule_arrival(
+        &self,
+        at: u64,
+        connection: &Rc<Connection>,
+        direction: usize,
+        pipe: &mut Pipe,
+    ) {
+        pipe.is_scheduled = true;
+        self.executor
+            .schedule(at, Event::Arrival(connection.clone(), direction));
     }
 
     /// Delivers the pieces that are due in one direction, if the path is open.
@@ -232,11 +248,8 @@ impl World {
                     return;
                 }
                 Path::ClosedUntil(until) => {
-                    pipe.is_scheduled = true;
                     let at = until + random::below(1_000_000);
-                    self.executor
-                        .schedule(at, Event::Arrival(connection.clone(), direction));
-                    return;
+                    return self.schedule_arrival(at, connection, direction, pipe);
                 }
             }
         }
@@ -247,11 +260,8 @@ impl World {
                     Some((at, _)) if *at <= now => {
                         pipe.under_way.pop_front().expect("it has a front").1
                     }
-                    Some((at, _)) => {
-                        pipe.is_scheduled = true;
-                        self.executor
-                            .schedule(*at, Event::Arrival(connection.clone(), direction));
-                        return;
+                    Some(&(at, _)) => {
+                        return self.schedule_arrival(at, connection, direction, pipe);
                     }
                     None => return,
                 }
@@ -404,13 +414,7 @@ impl World {
 
     /// Cuts the connections whose two machines pass the test; returns how many.
     pub(super) fn cut_connections(&self, test: impl Fn(MachineId, MachineId) -> bool) -> usize {
-        let all: Vec<Rc<Connection>> = self
-            .network
-            .borrow()
-            .connections
-            .values()
-            .cloned()
-            .collect();
+        let all = self.network.borrow().all();
         let cut = all
             .iter()
             .filter(|c| test(c.ends[0].machine, c.ends[1].machine));
@@ -419,22 +423,13 @@ impl World {
 
     /// Restarts stalled traffic after a partition has healed or a machine has booted.
     pub(super) fn restart_stalled_traffic(&self) {
-        let connections: Vec<Rc<Connection>> = self
-            .network
-            .borrow()
-            .connections
-            .values()
-            .cloned()
-            .collect();
-        for connection in connections {
+        let all = self.network.borrow().all();
+        for connection in all {
             for direction in 0..2 {
-                let stalled =
-                    std::mem::take(&mut connection.pipes[direction].borrow_mut().is_stalled);
-                if stalled {
+                let pipe = &mut *connection.pipes[direction].borrow_mut();
+                if std::mem::take(&mut pipe.is_stalled) {
                     let at = self.executor.now() + self.latency_ns(connection.machines(direction));
-                    connection.pipes[direction].borrow_mut().is_scheduled = true;
-                    self.executor
-                        .schedule(at, Event::Arrival(connection.clone(), direction));
+                    self.schedule_arrival(at, &connection, direction, pipe);
                 }
             }
         }
