@@ -236,6 +236,17 @@ pub fn current_leader<'a>(
     })
 }
 
+/// What the controller answers; `None` if nobody leads, or it does not answer.
+pub async fn ask_controller<R: Request>(
+    transport: &Transport,
+    coordinators: &Coordinators,
+    request: R,
+) -> Option<R::Reply> {
+    let leader = current_leader(transport, coordinators).await?;
+    let endpoint = leader.controller.endpoint::<R>();
+    transport.call(&endpoint, request).await.ok()
+}
+
 fn most_named(replies: Vec<GetLeaderReply>) -> Option<Candidate> {
     let named: Vec<Candidate> = replies
         .into_iter()
