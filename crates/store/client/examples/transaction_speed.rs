@@ -7,7 +7,7 @@
 #![allow(clippy::disallowed_methods)] // a program of its own, outside the event loop
 
 use plinth_client::{
-    Cluster, ClusterFuture, CommitData, CommitReply, Database, PackedRows, Priority, RangeChunk,
+    Cluster, ClusterFuture, CommitData, CommitReply, Database, PackedRows, RangeChunk,
     RangeOptions, RangeRequest, ReadVersionFlags, Transaction,
 };
 use plinth_core::codec::Codec;
@@ -46,7 +46,7 @@ impl Instantly {
 const VALUE: Value = Value::from_static(b"0123456789abcdef0123456789abcdef");
 
 impl Cluster for Instantly {
-    fn get_read_version(&self, _: Priority, _: ReadVersionFlags) -> ClusterFuture<Version> {
+    fn get_read_version(&self, _: ReadVersionFlags) -> ClusterFuture<Version> {
         Box::pin(ready(Ok(1)))
     }
     fn get(&self, _: Key, _: Version) -> ClusterFuture<Option<Value>> {

@@ -237,11 +237,12 @@ async fn commit_dummy(cluster: &Rc<dyn Cluster>, key: Key, flags: CommitFlags) -
     let mut backoff = BACKOFF;
     loop {
         let read = ReadVersionFlags {
+            priority: flags.priority,
             lock_aware: true,
             causal_read_risky: true,
             ..ReadVersionFlags::default()
         };
-        let result = match cluster.get_read_version(flags.priority, read).await {
+        let result = match cluster.get_read_version(read).await {
             Ok(read_version) => {
                 let data = CommitData {
                     read_version,

@@ -14,8 +14,8 @@ mod versions;
 
 use crate::outage::Outage;
 use crate::source::{
-    Cluster, ClusterFuture, CommitData, CommitReply, PointResults, Priority, RangeChunk,
-    RangeRequest, ReadVersionFlags, Subject,
+    Cluster, ClusterFuture, CommitData, CommitReply, PointResults, RangeChunk, RangeRequest,
+    ReadVersionFlags, Subject,
 };
 use avoided::Avoided;
 use locations::Locations;
@@ -42,18 +42,13 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// Pause before something that failed is tried again.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// One connection for each database; shared by all its transactions.
-pub(crate) struct Connection {
-    /// Shows no token.
-    caller: Caller,
-    _tasks: TaskGroup,
-}
-
-/// Whoever asks the cluster, with the token that all of its requests show.
+/// Whoever asks the cluster, with the token that all of its requests show. A database has one, which shows none, and
+/// shares its connection with those of its transactions that show some.
 #[derive(Clone)]
 pub(crate) struct Caller {
     inner: Rc<Inner>,
     token: Token,
+    _tasks: Rc<TaskGroup>,
 }
 
 struct Inner {
@@ -70,9 +65,9 @@ struct Inner {
     coordinators: Coordinators,
 }
 
-impl Connection {
+impl Caller {
     /// Connects in the background; requests wait until it has.
-    pub fn new(transport: Transport, coordinators: Coordinators) -> Self {
+    pub fn connect(transport: Transport, coordinators: Coordinators) -> Self {
         let inner = Rc::new(Inner {
             transport: transport.clone(),
             info: Watch::new(None),
@@ -90,12 +85,10 @@ impl Connection {
             election::observe(transport, coordinators, inner.leader.clone()),
         );
         tasks.spawn("client info", follow(Rc::downgrade(&inner)));
-        Connection {
-            caller: Caller {
-                inner,
-                token: Token::NONE,
-            },
-            _tasks: tasks,
+        Caller {
+            inner,
+            token: Token::NONE,
+            _tasks: Rc::new(tasks),
         }
     }
 }
@@ -230,12 +223,8 @@ impl Inner {
 }
 
 impl Cluster for Caller {
-    fn get_read_version(
-        &self,
-        priority: Priority,
-        flags: ReadVersionFlags,
-    ) -> ClusterFuture<Version> {
-        let asked = VersionBatcher::ask(&self.inner, priority, flags.tags);
+    fn get_read_version(&self, flags: ReadVersionFlags) -> ClusterFuture<Version> {
+        let asked = VersionBatcher::ask(&self.inner, flags.priority, flags.tags);
         Box::pin(async move {
             let answer = asked.await?;
             if answer.locked && !flags.lock_aware {
@@ -269,7 +258,7 @@ impl Cluster for Caller {
     }
 
     fn commit(&self, data: CommitData) -> ClusterFuture<CommitReply> {
-        let Caller { inner, token } = self.clone();
+        let (inner, token) = (self.inner.clone(), self.token.clone());
         Box::pin(async move { inner.commit(data, token).await })
     }
 
@@ -291,49 +280,11 @@ impl Cluster for Caller {
             }))
         })
     }
-}
 
-impl Cluster for Connection {
-    fn get_read_version(
-        &self,
-        priority: Priority,
-        flags: ReadVersionFlags,
-    ) -> ClusterFuture<Version> {
-        self.caller.get_read_version(priority, flags)
-    }
-    fn get(&self, key: Key, version: Version) -> ClusterFuture<Option<Value>> {
-        self.caller.get(key, version)
-    }
-    fn get_together(&self, reads: Vec<(usize, Key)>, version: Version) -> Vec<PointResults> {
-        self.caller.get_together(reads, version)
-    }
-    fn get_range(&self, request: RangeRequest) -> ClusterFuture<RangeChunk> {
-        self.caller.get_range(request)
-    }
-    fn get_key(
-        &self,
-        selector: KeySelector,
-        keys_end: Key,
-        version: Version,
-    ) -> ClusterFuture<Key> {
-        self.caller.get_key(selector, keys_end, version)
-    }
-    fn commit(&self, data: CommitData) -> ClusterFuture<CommitReply> {
-        self.caller.commit(data)
-    }
-    fn watch(&self, key: Key, value: Option<Value>, version: Version) -> ClusterFuture<()> {
-        self.caller.watch(key, value, version)
-    }
-    fn outage(&self) -> Pin<Box<dyn Future<Output = Outage>>> {
-        self.caller.outage()
-    }
-    fn describe(&self, subject: Subject) -> ClusterFuture<Option<Value>> {
-        self.caller.describe(subject)
-    }
     fn with_token(&self, token: &Token) -> Option<Rc<dyn Cluster>> {
         Some(Rc::new(Caller {
             token: token.clone(),
-            ..self.caller.clone()
+            ..self.clone()
         }))
     }
 }

@@ -66,10 +66,6 @@ impl Directory {
         }
     }
 
-    pub(crate) fn inside(&self) -> &DirectoryLayer {
-        &self.inside
-    }
-
     /// The layer that contains `path`, and the path in that layer.
     fn place(&self, path: &Path) -> (&DirectoryLayer, Vec<String>) {
         let layer = if path.is_empty() {

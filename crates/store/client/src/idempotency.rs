@@ -33,12 +33,8 @@ pub(crate) struct Row {
 pub(crate) fn add_row(log: &mut WriteLog, read_version: Version) -> Row {
     let place = idempotency_rows_from(read_version);
     let key = Key::from([&place[..], b"/", &Uid(random::uid()).to_bytes()].concat());
-    let mutation = MutationRef {
-        kind: MutationKind::SetVersionstampedValue,
-        first: &key,
-        second: STAMP_OPERAND,
-    };
-    log.push(mutation, false);
+    let kind = MutationKind::SetVersionstampedValue;
+    log.push(MutationRef::new(kind, &key, STAMP_OPERAND), false);
     Row { key, read_version }
 }
 
@@ -50,12 +46,12 @@ pub(crate) async fn look_up(
 ) -> Result<Outcome> {
     let mut backoff = BACKOFF;
     let read = ReadVersionFlags {
+        priority: flags.priority,
         lock_aware: true,
-        causal_read_risky: false,
         ..ReadVersionFlags::default()
     };
     loop {
-        let found = match cluster.get_read_version(flags.priority, read).await {
+        let found = match cluster.get_read_version(read).await {
             Ok(version) if version.saturating_sub(row.read_version) >= IDEMPOTENCY_KEPT => {
                 probe!("client_looks_for_commit_too_late");
                 return Err(Error::commit_unknown_result);

@@ -101,8 +101,8 @@ use std::rc::Rc;
 /// The database of a cluster, reached over `transport`. Connects in the background; requests wait until it has.
 /// Follows coordinators that move.
 pub fn connect_over(transport: Transport, coordinators: impl Into<Coordinators>) -> Database {
-    let connection = connection::Connection::new(transport, coordinators.into());
-    Database::new(Rc::new(connection))
+    let caller = connection::Caller::connect(transport, coordinators.into());
+    Database::new(Rc::new(caller))
 }
 
 /// The database of a cluster, over connections of its own that prove what these credentials say.

@@ -12,7 +12,7 @@ use crate::transaction::Transaction;
 use bytes::Bytes;
 use plinth_core::codec::Codec;
 use plinth_core::system_keys::{self, ShardRecord, StorageServerRecord};
-use plinth_core::{Error, Key, KeySelector, Result};
+use plinth_core::{Error, Key, KeyRange, KeySelector, Result};
 use plinth_runtime::Boxed;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -66,12 +66,12 @@ impl Database {
         end: &'a [u8],
     ) -> Boxed<'a, Result<Vec<Key>>> {
         Box::pin(async move {
-            let at =
-                |key: &[u8]| KeySelector::first_greater_or_equal(system_keys::key_servers_key(key));
+            let entry = system_keys::key_servers_key;
             let rows = self.run(async |transaction| {
                 transaction.set_option(TransactionOption::ReadSystemKeys)?;
+                let entries = KeyRange::new(entry(begin), entry(end));
                 transaction
-                    .get_range_all(at(begin), at(end), RangeOptions::default(), true)
+                    .get_rows(entries, RangeOptions::default(), true)
                     .await
             });
             let boundary = |(key, _): (Key, Bytes)| key.slice(system_keys::KEY_SERVERS.len()..);

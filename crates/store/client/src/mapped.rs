@@ -18,7 +18,7 @@ use crate::write_map::WriteMap;
 use bytes::Bytes;
 use plinth_core::key::{key_after, prefix_end};
 use plinth_core::tuple::{self, Element};
-use plinth_core::{Error, Key, KeySelector, Result, Value};
+use plinth_core::{Error, Key, KeyRange, KeySelector, Result, Value};
 
 /// A row of the index, and the rows that it points to.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -257,14 +257,8 @@ async fn read_all(prepared: &Prepared, begin: &Key, end: &Key) -> Result<Vec<(Ke
     if *end > prepared.keys_end {
         return Err(Error::key_outside_legal_range);
     }
-    let options = RangeOptions {
-        mode: StreamingMode::WantAll,
-        ..RangeOptions::default()
-    };
-    let (mut next, to) = (
-        KeySelector::first_greater_or_equal(begin.clone()),
-        KeySelector::first_greater_or_equal(end.clone()),
-    );
+    let options = RangeOptions::mode(StreamingMode::WantAll);
+    let (mut next, to) = KeyRange::new(begin.clone(), end.clone()).selectors();
     let mut rows: Vec<(Key, Value)> = Vec::new();
     loop {
         let from = Anchor::new(next, &prepared.keys_end);

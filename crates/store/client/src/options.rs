@@ -69,6 +69,7 @@ impl TransactionOption {
                 .ok_or(Error::invalid_option_value)?;
             Ok(i64::from_le_bytes(bytes))
         };
+        let tag = || TransactionTag::new(value.unwrap_or_default());
         let flag = match code {
             10 => CausalWriteRisky,
             20 => CausalReadRisky,
@@ -91,12 +92,8 @@ impl TransactionOption {
             712 => ReportConflictingKeys,
             713 => SpecialKeySpaceRelaxed,
             714 => SpecialKeySpaceEnableWrites,
-            800 => return Ok(Tag(TransactionTag::new(value.unwrap_or_default())?)),
-            801 => {
-                return Ok(AutoThrottleTag(TransactionTag::new(
-                    value.unwrap_or_default(),
-                )?));
-            }
+            800 => return Ok(Tag(tag()?)),
+            801 => return Ok(AutoThrottleTag(tag()?)),
             1100 => BypassUnreadable,
             MAPPED_RANGE_READS_OWN_WRITES => MappedRangeReadsOwnWrites,
             _ => return Err(Error::invalid_option),

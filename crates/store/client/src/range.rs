@@ -75,11 +75,17 @@ impl RangeOptions {
             ..Self::default()
         }
     }
-    pub fn reversed(self) -> Self {
+    pub fn mode(mode: StreamingMode) -> Self {
         RangeOptions {
-            reverse: true,
-            ..self
+            mode,
+            ..Self::default()
         }
+    }
+    pub fn reversed(self) -> Self {
+        self.reversed_if(true)
+    }
+    pub fn reversed_if(self, reverse: bool) -> Self {
+        RangeOptions { reverse, ..self }
     }
 
     pub(crate) fn budget(&self) -> Result<Budget> {

@@ -2,6 +2,7 @@
 
 use crate::range::{RangeOptions, RangeResult, StreamingMode};
 use crate::transaction::Transaction;
+use plinth_core::key::KeyRange;
 use plinth_core::{Key, KeySelector, Result, Value};
 use std::collections::VecDeque;
 
@@ -15,6 +16,17 @@ impl Transaction {
         snapshot: bool,
     ) -> RangeStream {
         RangeStream::new(self.clone(), begin, end, options, snapshot)
+    }
+
+    /// All rows between two keys, up to the limit.
+    pub async fn get_rows(
+        &self,
+        range: KeyRange,
+        options: RangeOptions,
+        snapshot: bool,
+    ) -> Result<Vec<(Key, Value)>> {
+        let (begin, end) = range.selectors();
+        self.get_range_all(begin, end, options, snapshot).await
     }
 
     /// All rows of a range, up to the limit.

@@ -19,7 +19,7 @@ use crate::read_cache::{KnownRows, single_before};
 use crate::source::{Cluster, RangeChunk, RangeRequest, Row};
 use crate::write_map::WriteMap;
 use plinth_core::key::key_after;
-use plinth_core::{Error, Key, KeySelector, Result, Value, Version};
+use plinth_core::{Error, Key, KeyRange, KeySelector, Result, Value, Version};
 use std::rc::Rc;
 
 /// One snapshot of the database under one state of the transaction's writes.
@@ -47,6 +47,10 @@ pub(crate) struct Budget {
 const ROW_OVERHEAD_BYTES: usize = 8;
 
 impl Budget {
+    pub fn rows(rows: usize) -> Self {
+        let bytes = usize::MAX;
+        Budget { rows, bytes }
+    }
     pub fn is_spent(&self) -> bool {
         self.rows == 0 || self.bytes == 0
     }
@@ -94,12 +98,6 @@ impl Anchor {
     }
 }
 
-/// A part of a scan: `[begin, end)`.
-struct Region {
-    begin: Key,
-    end: Key,
-}
-
 /// Position of a scan, and what it may still return.
 struct Scan {
     /// The rest of the range.
@@ -116,7 +114,7 @@ enum Walked {
     /// To its end. With `more` the budget ended it, and there may be more rows. Otherwise there are none.
     Ended { more: bool },
     /// To an unknown region.
-    Unknown(Region),
+    Unknown(KeyRange),
 }
 
 const EXTRA_ROWS_MIN: usize = 8;
@@ -125,7 +123,7 @@ const EXTRA_ROWS_MAX: usize = 1000;
 const EXTRA_ROW_BYTES: usize = 128;
 
 impl Scan {
-    fn pass(&mut self, region: Region) {
+    fn pass(&mut self, region: KeyRange) {
         assert!(
             region.begin < region.end,
             "a scan goes on with every region"
@@ -203,10 +201,7 @@ impl Reader {
         } else {
             (anchor.key.clone(), self.keys_end.clone())
         };
-        let budget = Budget {
-            rows: steps as usize,
-            bytes: usize::MAX,
-        };
+        let budget = Budget::rows(steps as usize);
         Scan {
             begin,
             end,
@@ -224,19 +219,18 @@ impl Reader {
         }
     }
 
-    /// Passes the rows of `[begin, end)` to `sink` in the order of the scan. True if the budget ended the scan: there
+    /// Passes the rows of `range` to `sink` in the order of the scan. True if the budget ended the scan: there
     /// may be more rows. False if the end of the range did: there are no more.
     pub async fn scan(
         &self,
-        begin: Key,
-        end: Key,
+        range: KeyRange,
         reverse: bool,
         budget: Budget,
         sink: impl FnMut(Key, Value),
     ) -> Result<bool> {
         let mut scan = Scan {
-            begin,
-            end,
+            begin: range.begin,
+            end: range.end,
             reverse,
             budget,
             extra_rows: 0,
@@ -288,11 +282,8 @@ impl Reader {
 
     /// The next region of a scan that has come to `begin`. With the database's rows, without own writes, if they are
     /// known.
-    fn region_from(&self, begin: &Key, end: &Key) -> (Region, Option<KnownRows>) {
-        let until = |end: Key| Region {
-            begin: begin.clone(),
-            end,
-        };
+    fn region_from(&self, begin: &Key, end: &Key) -> (KeyRange, Option<KnownRows>) {
+        let until = |end: Key| KeyRange::new(begin.clone(), end);
         let mut end = end.clone();
         if let Some(writes) = &self.writes {
             // A scan of a key that was set needs no request.
@@ -318,11 +309,8 @@ impl Reader {
     }
 
     /// The next region of a scan in reverse that has come to `end`.
-    fn region_before(&self, begin: &Key, end: &Key) -> (Region, Option<KnownRows>) {
-        let from = |begin: Key| Region {
-            begin,
-            end: end.clone(),
-        };
+    fn region_before(&self, begin: &Key, end: &Key) -> (KeyRange, Option<KnownRows>) {
+        let from = |begin: Key| KeyRange::new(begin, end.clone());
         let mut begin = begin.clone();
         if let Some(writes) = &self.writes {
             if let Some(key) = single_before(end)
@@ -349,7 +337,7 @@ impl Reader {
     }
 
     /// The database's rows in `region` in the order of the scan, and the part of the region that they cover.
-    async fn fetch(&self, region: Region, scan: &Scan) -> Result<(Region, RangeChunk)> {
+    async fn fetch(&self, region: KeyRange, scan: &Scan) -> Result<(KeyRange, RangeChunk)> {
         let reverse = scan.reverse;
         let extra_bytes = EXTRA_ROW_BYTES * scan.extra_rows;
         let request = RangeRequest {
@@ -361,7 +349,7 @@ impl Reader {
             reverse,
         };
         let mut chunk = self.cluster.get_range(request).await?;
-        let Region { mut begin, mut end } = region;
+        let KeyRange { mut begin, mut end } = region;
         if chunk.more {
             // A chunk that neither has a row of the range nor ends the range would lead to endless requests.
             let last = chunk
@@ -384,14 +372,14 @@ impl Reader {
                 known.add_range(begin.clone(), end.clone(), &chunk.rows, packed, reverse);
             });
         }
-        Ok((Region { begin, end }, chunk))
+        Ok((KeyRange { begin, end }, chunk))
     }
 
     /// Merges `rows`, the database's in `region` in the order of the scan, with the own writes in it, and passes the
     /// result on until the budget is spent.
     fn emit(
         &self,
-        region: &Region,
+        region: &KeyRange,
         rows: impl Iterator<Item = Row>,
         scan: &mut Scan,
         sink: &mut impl FnMut(Key, Value),
@@ -429,7 +417,7 @@ impl Reader {
     }
 
     /// The first unreadable key that a scan of `region` meets, if there is one.
-    fn unreadable_from(&self, writes: &WriteMap, region: &Region, reverse: bool) -> Option<Key> {
+    fn unreadable_from(&self, writes: &WriteMap, region: &KeyRange, reverse: bool) -> Option<Key> {
         if self.bypass_unreadable {
             return None;
         }

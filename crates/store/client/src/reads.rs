@@ -13,7 +13,7 @@ use crate::state::{ReadVersion, State, key_bytes_max, shorten};
 use crate::transaction::{Inner, Transaction};
 use crate::write_map::{Lookup, PendingOperations, WriteMap, fold};
 use plinth_core::system_keys::METADATA_VERSION;
-use plinth_core::{Error, Key, KeySelector, Result, Value, Version};
+use plinth_core::{Error, Key, KeyRange, KeySelector, Result, Value, Version};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -295,10 +295,9 @@ impl Prepared {
         let mut result = RangeResult::default();
         if from < to {
             let keep = |key, value| result.rows.push((key, value));
-            let more = reader
-                .scan(from.clone(), to.clone(), options.reverse, budget, keep)
-                .await?;
-            result.more = more;
+            let range = KeyRange::new(from.clone(), to.clone());
+            let more = reader.scan(range, options.reverse, budget, keep);
+            result.more = more.await?;
         }
         self.add_range_conflicts((&begin, &from), (&end, &to), options.reverse, &result);
         Ok(result)
@@ -332,6 +331,11 @@ impl Prepared {
             self.add_conflict(&end.conflict(to, &self.keys_end));
         }
     }
+}
+
+fn shortened(selector: KeySelector) -> KeySelector {
+    let key = shorten(selector.key);
+    KeySelector { key, ..selector }
 }
 
 /// The key where a range begins or ends. The first key at or after `key` bounds it no better than `key` itself.
@@ -488,10 +492,7 @@ impl Transaction {
     /// The key that `selector` denotes among the keys that the transaction sees; the empty key or the end of the
     /// legal range if there is none.
     pub fn get_key(&self, selector: KeySelector, snapshot: bool) -> ReadFuture<Key> {
-        let selector = KeySelector {
-            key: shorten(selector.key),
-            ..selector
-        };
+        let selector = shortened(selector);
         match self.inner.prepare(&[&selector], snapshot) {
             Err(error) => self.inner.refuse(Err(error)),
             Ok(prepared) => {
@@ -513,14 +514,7 @@ impl Transaction {
             let read = special::get_range(self.clone(), begin, end, options);
             return self.inner.start_apart(read);
         }
-        let begin = KeySelector {
-            key: shorten(begin.key),
-            ..begin
-        };
-        let end = KeySelector {
-            key: shorten(end.key),
-            ..end
-        };
+        let (begin, end) = (shortened(begin), shortened(end));
         let prepared = match options
             .budget()
             .and_then(|_| self.inner.prepare(&[&begin, &end], snapshot))

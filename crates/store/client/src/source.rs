@@ -39,6 +39,7 @@ pub enum Priority {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReadVersionFlags {
+    pub priority: Priority,
     /// The proof that the epoch still lives (pitfall 1) may be skipped.
     pub causal_read_risky: bool,
     /// The version is given even if the database is locked.
@@ -170,11 +171,7 @@ pub struct CommitReply {
 
 /// The cluster that serves a transaction. Each call is issued when its future is first polled, or at once.
 pub trait Cluster {
-    fn get_read_version(
-        &self,
-        priority: Priority,
-        flags: ReadVersionFlags,
-    ) -> ClusterFuture<Version>;
+    fn get_read_version(&self, flags: ReadVersionFlags) -> ClusterFuture<Version>;
     fn get(&self, key: Key, version: Version) -> ClusterFuture<Option<Value>>;
     /// Numbered point reads that begin together. Each future brings some of the results; together they bring one for
     /// each read.

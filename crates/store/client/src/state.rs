@@ -186,12 +186,13 @@ impl State {
             ReadVersion::Asked(answer) => answer.clone(),
             ReadVersion::Unset => {
                 let flags = ReadVersionFlags {
+                    priority: self.options.priority,
                     // Without reads, the result does not depend on how new the version is.
                     causal_read_risky: self.options.causal_read_risky || !has_reads,
                     lock_aware: self.options.lock_aware || self.options.read_lock_aware,
                     tags: self.options.tags,
                 };
-                let answer = Shared::new(cluster.get_read_version(self.options.priority, flags));
+                let answer = Shared::new(cluster.get_read_version(flags));
                 self.read_version = ReadVersion::Asked(answer.clone());
                 answer
             }

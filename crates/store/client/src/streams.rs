@@ -10,6 +10,7 @@
 
 use crate::database::Database;
 use crate::options::TransactionOption;
+use crate::reader::Budget;
 use crate::system_rows;
 use crate::transaction::Transaction;
 use plinth_core::codec::Codec;
@@ -260,18 +261,10 @@ impl Stream {
     /// Fails with `stream_not_found` if the stream was dropped, and with `invalid_stream` if it is no append stream.
     /// Appends of different transactions never conflict.
     pub async fn append(&self, transaction: &Transaction, entry: impl AsRef<[u8]>) -> Result<u16> {
-        let entry = entry.as_ref();
-        if entry.len() > rows::ENTRY_BYTES_MAX {
-            return Err(Error::value_too_large);
-        }
-        if self.kind != StreamKind::Append {
-            return Err(Error::invalid_stream);
-        }
+        self.check_entry(entry.as_ref())?;
         // Also a conflict with whoever drops the stream.
-        if transaction.open_stream(&self.name).await?.id != self.id {
-            return Err(Error::stream_not_found);
-        }
-        self.push_entry(transaction, entry)
+        self.check_exists(transaction).await?;
+        self.push_entry(transaction, entry.as_ref())
     }
 
     /// Like [`Stream::append`], without looking whether the stream still exists: for whoever follows the stream, and
@@ -282,15 +275,26 @@ impl Stream {
         transaction: &Transaction,
         entry: impl AsRef<[u8]>,
     ) -> Result<u16> {
-        let entry = entry.as_ref();
+        self.check_entry(entry.as_ref())?;
+        system_rows::conflict_with(transaction, &rows::map_key(&self.name))?;
+        self.push_entry(transaction, entry.as_ref())
+    }
+
+    fn check_entry(&self, entry: &[u8]) -> Result<()> {
         if entry.len() > rows::ENTRY_BYTES_MAX {
             return Err(Error::value_too_large);
         }
-        if self.kind != StreamKind::Append {
-            return Err(Error::invalid_stream);
+        match self.kind {
+            StreamKind::Append => Ok(()),
+            StreamKind::Changes => Err(Error::invalid_stream),
         }
-        system_rows::conflict_with(transaction, &rows::map_key(&self.name))?;
-        self.push_entry(transaction, entry)
+    }
+
+    async fn check_exists(&self, transaction: &Transaction) -> Result<()> {
+        match transaction.open_stream(&self.name).await?.id == self.id {
+            true => Ok(()),
+            false => Err(Error::stream_not_found),
+        }
     }
 
     fn push_entry(&self, transaction: &Transaction, entry: &[u8]) -> Result<u16> {
@@ -319,16 +323,13 @@ impl Stream {
         let most = limit.entries.max(1);
         let (mut entries, mut more);
         loop {
-            let rows_max = most.saturating_add(1); // the first row may lie before the position
-            let (found, rest) = system_rows::scan_snapshot(
-                transaction,
-                begin,
-                end.clone(),
-                false,
-                rows_max,
-                limit.bytes.max(1),
-            )
-            .await?;
+            let budget = Budget {
+                rows: most.saturating_add(1), // the first row may lie before the position
+                bytes: limit.bytes.max(1),
+            };
+            let range = KeyRange::new(begin, end.clone());
+            let found = system_rows::scan_snapshot(transaction, range, false, budget);
+            let (found, rest) = found.await?;
             let last = found.last().map(|(key, _)| key_after(key));
             (entries, more) = (self.entries(found)?, rest);
             entries.retain(|entry| entry.position >= from);
@@ -412,9 +413,13 @@ impl Stream {
             Some(to) => rows::entry_key(self.id, to),
             None => rows::entries_range(self.id).end,
         };
-        let (mut found, more) =
-            system_rows::scan_snapshot(transaction, begin, end, true, limit.entries, limit.bytes)
-                .await?;
+        let budget = Budget {
+            rows: limit.entries,
+            bytes: limit.bytes,
+        };
+        let range = KeyRange::new(begin, end);
+        let found = system_rows::scan_snapshot(transaction, range, true, budget);
+        let (mut found, more) = found.await?;
         found.reverse();
         let first = found
             .first()
@@ -441,15 +446,8 @@ impl Stream {
         if self.kind == StreamKind::Append || from == begin {
             return Ok(exact);
         }
-        let version = rows::entry_key(self.id, begin);
-        let found = system_rows::scan_snapshot(
-            transaction,
-            version,
-            key_after(&exact),
-            true,
-            1,
-            usize::MAX,
-        );
+        let of_version = KeyRange::new(rows::entry_key(self.id, begin), key_after(&exact));
+        let found = system_rows::scan_snapshot(transaction, of_version, true, Budget::rows(1));
         let (found, _) = found.await?;
         Ok(found.into_iter().next().map_or(exact, |(key, _)| key))
     }
@@ -478,6 +476,11 @@ impl Stream {
 
     // ---- consumers ----
 
+    fn consumer_key(&self, consumer: &[u8]) -> Result<Key> {
+        check_name(consumer)?;
+        Ok(rows::consumer_key(self.id, consumer))
+    }
+
     /// How far a consumer has come: it has handled everything before this position. `None` if it does not exist.
     pub async fn position(
         &self,
@@ -485,8 +488,7 @@ impl Stream {
         consumer: impl AsRef<[u8]>,
     ) -> Result<Option<Position>> {
         refuse_tenant(transaction)?;
-        check_name(consumer.as_ref())?;
-        let key = rows::consumer_key(self.id, consumer.as_ref());
+        let key = self.consumer_key(consumer.as_ref())?;
         let row = system_rows::get(transaction, &key).await?;
         row.map(position_in).transpose()
     }
@@ -499,11 +501,8 @@ impl Stream {
         consumer: impl AsRef<[u8]>,
         position: Position,
     ) -> Result<()> {
-        check_name(consumer.as_ref())?;
-        if transaction.open_stream(&self.name).await?.id != self.id {
-            return Err(Error::stream_not_found);
-        }
-        let key = rows::consumer_key(self.id, consumer.as_ref());
+        let key = self.consumer_key(consumer.as_ref())?;
+        self.check_exists(transaction).await?;
         system_rows::set(transaction, &key, &position.to_bytes())
     }
 
@@ -514,8 +513,7 @@ impl Stream {
         consumer: impl AsRef<[u8]>,
     ) -> Result<()> {
         refuse_tenant(transaction)?;
-        check_name(consumer.as_ref())?;
-        let key = rows::consumer_key(self.id, consumer.as_ref());
+        let key = self.consumer_key(consumer.as_ref())?;
         system_rows::clear(transaction, &KeyRange::single(&key))
     }
 

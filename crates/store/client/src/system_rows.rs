@@ -32,40 +32,28 @@ pub(crate) async fn read(
             attempt: (!options.ryw_disabled).then(|| attempt.clone()),
             keys_end: Key::from_static(ALL_KEYS_END),
         };
-        let budget = Budget {
-            rows: limit,
-            bytes: usize::MAX,
-        };
-        scanned(
-            &reader,
-            range.begin.clone(),
-            range.end.clone(),
-            false,
-            budget,
-        )
-        .await
+        scanned(&reader, range.clone(), false, Budget::rows(limit)).await
     });
     let (rows, _) = rows.await?;
-    if range.begin < range.end {
+    if !range.is_empty() {
         attempt.add_read_range(&range.begin, &range.end, writes.as_deref());
     }
     Ok(rows)
 }
 
-/// Rows of `[begin, end)`, and whether a limit was reached.
+/// Rows of `range`, and whether a limit was reached.
 async fn scanned(
     reader: &Reader,
-    begin: Key,
-    end: Key,
+    range: KeyRange,
     reverse: bool,
     budget: Budget,
 ) -> Result<(Vec<(Key, Value)>, bool)> {
     let mut rows = Vec::new();
-    if begin >= end {
+    if range.is_empty() {
         return Ok((rows, false));
     }
     let keep = |key, value| rows.push((key, value));
-    let more = reader.scan(begin, end, reverse, budget, keep).await?;
+    let more = reader.scan(range, reverse, budget, keep).await?;
     Ok((rows, more))
 }
 
@@ -74,15 +62,13 @@ pub(crate) async fn get(transaction: &Transaction, key: &[u8]) -> Result<Option<
     Ok(rows.into_iter().next().map(|(_, value)| value))
 }
 
-/// Rows of `[begin, end)` as the database has them, without own writes and without conflicts; the last ones if
+/// Rows of `range` as the database has them, without own writes and without conflicts; the last ones if
 /// `reverse`. Also whether a limit was reached. Ends with the attempt.
 pub(crate) async fn scan_snapshot(
     transaction: &Transaction,
-    begin: Key,
-    end: Key,
+    range: KeyRange,
     reverse: bool,
-    rows_max: usize,
-    bytes_max: usize,
+    budget: Budget,
 ) -> Result<(Vec<(Key, Value)>, bool)> {
     let cluster = transaction.cluster();
     let (attempt, version) = {
@@ -100,18 +86,14 @@ pub(crate) async fn scan_snapshot(
             attempt: None,
             keys_end: Key::from_static(ALL_KEYS_END),
         };
-        let budget = Budget {
-            rows: rows_max,
-            bytes: bytes_max,
-        };
-        scanned(&reader, begin, end, reverse, budget).await
+        scanned(&reader, range, reverse, budget).await
     });
     rows.await
 }
 
 pub(crate) async fn get_snapshot(transaction: &Transaction, key: &[u8]) -> Result<Option<Value>> {
-    let KeyRange { begin, end } = KeyRange::single(key);
-    let (rows, _) = scan_snapshot(transaction, begin, end, false, 1, usize::MAX).await?;
+    let found = scan_snapshot(transaction, KeyRange::single(key), false, Budget::rows(1));
+    let (rows, _) = found.await?;
     Ok(rows.into_iter().next().map(|(_, value)| value))
 }
 
@@ -129,12 +111,9 @@ fn push_with(
     let mut state = transaction.inner.state.borrow_mut();
     state.check_usable()?;
     state.options.write_system_keys = true; // the commit carries system keys now
-    let mutation = MutationRef {
-        kind,
-        first,
-        second,
-    };
-    state.log.push(mutation, conflicts);
+    state
+        .log
+        .push(MutationRef::new(kind, first, second), conflicts);
     Ok(())
 }
 

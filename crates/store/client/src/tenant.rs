@@ -12,8 +12,8 @@
 use crate::bytes_argument::IntoKey;
 use crate::database::Database;
 use crate::source::{
-    Cluster, ClusterFuture, CommitData, CommitReply, PointResults, Priority, RangeChunk,
-    RangeRequest, ReadVersionFlags, Subject,
+    Cluster, ClusterFuture, CommitData, CommitReply, PointResults, RangeChunk, RangeRequest,
+    ReadVersionFlags, Subject,
 };
 use crate::system_rows;
 use crate::transaction::Transaction;
@@ -291,13 +291,7 @@ fn prefixed_mutations(prefix: &[u8], mutations: &MutationBatch) -> Result<Mutati
             }
             _ => check(mutation.first)?,
         }
-        let (first, second) = (&first[..], &second[..]);
-        MutationRef {
-            kind,
-            first,
-            second,
-        }
-        .pack(&mut packed);
+        MutationRef::new(kind, &first, &second).pack(&mut packed);
     }
     MutationBatch::parse(packed.freeze()).ok_or(Error::internal_error)
 }
@@ -330,12 +324,8 @@ impl TenantCluster {
 
 /// The methods need shared ownership of the tenant, and the trait's methods do not give it.
 impl Cluster for Rc<TenantCluster> {
-    fn get_read_version(
-        &self,
-        priority: Priority,
-        flags: ReadVersionFlags,
-    ) -> ClusterFuture<Version> {
-        self.inner.get_read_version(priority, flags)
+    fn get_read_version(&self, flags: ReadVersionFlags) -> ClusterFuture<Version> {
+        self.inner.get_read_version(flags)
     }
 
     fn get(&self, key: Key, version: Version) -> ClusterFuture<Option<Value>> {

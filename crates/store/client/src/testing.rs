@@ -5,8 +5,8 @@
 //! that are built on them.
 
 use crate::source::{
-    Cluster, ClusterFuture, CommitData, CommitReply, PackedRows, Priority, RangeChunk,
-    RangeRequest, ReadVersionFlags, Row,
+    Cluster, ClusterFuture, CommitData, CommitReply, PackedRows, RangeChunk, RangeRequest,
+    ReadVersionFlags, Row,
 };
 use plinth_core::codec::Codec;
 use plinth_core::conflict_ranges::{ConflictRange, ConflictRanges, Endpoint};
@@ -439,7 +439,7 @@ pub fn resolve_selector<'a>(
 }
 
 impl Cluster for MemoryCluster {
-    fn get_read_version(&self, _: Priority, _: ReadVersionFlags) -> ClusterFuture<Version> {
+    fn get_read_version(&self, _: ReadVersionFlags) -> ClusterFuture<Version> {
         self.answer(|state| Ok(state.version))
     }
 

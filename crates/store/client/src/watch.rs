@@ -8,7 +8,7 @@ use crate::bytes_argument::IntoKey;
 use crate::database::WatchSlot;
 use crate::retry::BACKOFF;
 use crate::shared::Shared;
-use crate::source::{Cluster, ClusterFuture, Priority, ReadVersionFlags};
+use crate::source::{Cluster, ClusterFuture, ReadVersionFlags};
 use crate::state::key_bytes_max;
 use crate::transaction::Transaction;
 use plinth_core::{Error, Key, Result, Value};
@@ -102,7 +102,7 @@ impl Watch {
                 lock_aware: true,
                 ..ReadVersionFlags::default()
             };
-            if let Ok(newer) = cluster.get_read_version(Priority::Default, flags).await {
+            if let Ok(newer) = cluster.get_read_version(flags).await {
                 version = version.max(newer);
             }
         }

@@ -18,11 +18,6 @@ impl State {
     }
 
     fn push(&mut self, kind: MutationKind, first: &[u8], second: &[u8], conflicts: bool) {
-        let mutation = MutationRef {
-            kind,
-            first,
-            second,
-        };
         self.write_bytes += MUTATION_OVERHEAD_BYTES + first.len() + second.len();
         if conflicts || kind == MutationKind::SetVersionstampedKey {
             let end_len = if kind == MutationKind::ClearRange {
@@ -32,7 +27,8 @@ impl State {
             };
             self.write_bytes += RANGE_OVERHEAD_BYTES + first.len() + end_len;
         }
-        self.log.push(mutation, conflicts);
+        self.log
+            .push(MutationRef::new(kind, first, second), conflicts);
     }
 
     fn write_one(&mut self, kind: MutationKind, key: &[u8], value: &[u8]) -> Result<()> {

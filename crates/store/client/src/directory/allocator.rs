@@ -11,7 +11,7 @@ use crate::subspace::Subspace;
 use crate::transaction::Transaction;
 use bytes::Bytes;
 use plinth_core::tuple::{self, Element};
-use plinth_core::{Error, Key, KeySelector, MutationKind, Result};
+use plinth_core::{Error, Key, MutationKind, Result};
 
 #[derive(Clone)]
 pub(super) struct Allocator {
@@ -58,12 +58,7 @@ impl Allocator {
 
     async fn window(&self, transaction: &Transaction) -> Result<Option<i64>> {
         let range = self.counters.range(&[])?;
-        let rows = transaction.get_range_all(
-            KeySelector::first_greater_or_equal(range.begin),
-            KeySelector::first_greater_or_equal(range.end),
-            RangeOptions::limit(1).reversed(),
-            true,
-        );
+        let rows = transaction.get_rows(range, RangeOptions::limit(1).reversed(), true);
         let Some((key, _)) = rows.await?.pop() else {
             return Ok(None);
         };

@@ -8,7 +8,7 @@ use crate::transaction::Transaction;
 use bytes::Bytes;
 use plinth_core::key::{KeyRange, key_after, prefix_end};
 use plinth_core::tuple::Element;
-use plinth_core::{Error, Key, KeySelector, Result, Value};
+use plinth_core::{Error, Key, Result, Value};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -169,11 +169,8 @@ impl DirectoryLayer {
             }
             let found = self.find(transaction, path).await?;
             if found.enters_partition(path, false) {
-                let partition = self.contents_of(&found, path)?;
-                let inside = partition.inside();
-                return inside
-                    .obtain(transaction, &path[found.depth..], wanted)
-                    .await;
+                let (inside, below) = self.partition(&found, path)?;
+                return inside.obtain(transaction, below, wanted).await;
             }
             if found.node.is_none() {
                 return self.make(transaction, path, wanted).await;
@@ -223,7 +220,8 @@ impl DirectoryLayer {
         let prefix = Bytes::from([&self.0.contents.key()[..], &number].concat());
         let keys = Subspace::new(prefix.clone()).all();
         let keys = keys.ok_or(Error::invalid_directory_layer_metadata)?;
-        if !rows(transaction, keys, RangeOptions::limit(1), false)
+        if !transaction
+            .get_rows(keys, RangeOptions::limit(1), false)
             .await?
             .is_empty()
         {
@@ -261,9 +259,9 @@ impl DirectoryLayer {
             if !from || !to || old[..source.depth] != new[..target.depth] {
                 return Err(Error::cannot_move_directory_between_partitions);
             }
-            let partition = self.contents_of(&target, new)?;
-            let (old, new) = (&old[source.depth..], &new[target.depth..]);
-            return Box::pin(partition.inside().move_within(transaction, old, new)).await;
+            let (inside, new) = self.partition(&target, new)?;
+            let old = &old[source.depth..];
+            return Box::pin(inside.move_within(transaction, old, new)).await;
         }
         if target.node.is_some() {
             return Err(Error::directory_already_exists);
@@ -293,9 +291,8 @@ impl DirectoryLayer {
         }
         let found = self.find(transaction, path).await?;
         if found.enters_partition(path, false) {
-            let partition = self.contents_of(&found, path)?;
-            let below = &path[found.depth..];
-            return Box::pin(partition.inside().remove_if_exists(transaction, below)).await;
+            let (inside, below) = self.partition(&found, path)?;
+            return Box::pin(inside.remove_if_exists(transaction, below)).await;
         }
         let Some(node) = found.node else {
             return Ok(false);
@@ -334,9 +331,8 @@ impl DirectoryLayer {
         self.check_version(transaction, false).await?;
         let found = self.find(transaction, path).await?;
         if found.enters_partition(path, true) {
-            let partition = self.contents_of(&found, path)?;
-            let below = &path[found.depth..];
-            return Box::pin(partition.inside().list(transaction, below)).await;
+            let (inside, below) = self.partition(&found, path)?;
+            return Box::pin(inside.list(transaction, below)).await;
         }
         let node = found.node.ok_or(Error::directory_does_not_exist)?;
         let entries = self.entries(transaction, &node).await?;
@@ -347,9 +343,8 @@ impl DirectoryLayer {
         self.check_version(transaction, false).await?;
         let found = self.find(transaction, path).await?;
         if found.enters_partition(path, false) {
-            let partition = self.contents_of(&found, path)?;
-            let below = &path[found.depth..];
-            return Box::pin(partition.inside().exists(transaction, below)).await;
+            let (inside, below) = self.partition(&found, path)?;
+            return Box::pin(inside.exists(transaction, below)).await;
         }
         Ok(found.node.is_some())
     }
@@ -396,6 +391,12 @@ impl DirectoryLayer {
         self.directory(prefix, &path[..found.depth], found.layer.clone())
     }
 
+    /// The layer inside the partition that a search has come to, and the rest of the path.
+    fn partition<'p>(&self, found: &Found, path: &'p Path) -> Result<(DirectoryLayer, &'p Path)> {
+        let partition = self.contents_of(found, path)?;
+        Ok((partition.inside, &path[found.depth..]))
+    }
+
     fn directory(&self, prefix: Key, path: &Path, layer: Bytes) -> Result<Directory> {
         let path = [self.path(), path].concat();
         let inside = if layer == PARTITION {
@@ -419,12 +420,7 @@ impl DirectoryLayer {
         node: &Subspace,
     ) -> Result<Vec<(String, Key)>> {
         let entries = node.sub(&[Element::Int(0)])?;
-        let found = rows(
-            transaction,
-            entries.range(&[])?,
-            RangeOptions::default(),
-            false,
-        );
+        let found = transaction.get_rows(entries.range(&[])?, RangeOptions::default(), false);
         let named = |(key, prefix): (Key, Value)| match &entries.unpack(&key)?[..] {
             [Element::Text(name)] => Ok((name.clone(), prefix)),
             _ => Err(Error::invalid_directory_layer_metadata),
@@ -449,15 +445,15 @@ impl DirectoryLayer {
         let own = nodes.pack(&[Element::Bytes(prefix.clone())])?;
         let before = KeyRange::new(nodes.range(&[])?.begin, key_after(&own));
         let last = RangeOptions::limit(1).reversed();
-        if let Some((key, _)) = rows(transaction, before, last, snapshot).await?.pop()
+        if let Some((key, _)) = transaction.get_rows(before, last, snapshot).await?.pop()
             && let Some(Element::Bytes(other)) = nodes.unpack(&key)?.first()
             && prefix.starts_with(other)
         {
             return Ok(false);
         }
         let below = KeyRange::new(own, nodes.pack(&[Element::Bytes(end)])?);
-        let found = rows(transaction, below, RangeOptions::limit(1), snapshot).await?;
-        Ok(found.is_empty())
+        let found = transaction.get_rows(below, RangeOptions::limit(1), snapshot);
+        Ok(found.await?.is_empty())
     }
 
     async fn check_version(&self, transaction: &Transaction, writing: bool) -> Result<()> {
@@ -490,20 +486,4 @@ fn entry(parent: &Subspace, name: &str) -> Result<Key> {
 
 fn layer_key(node: &Subspace) -> Result<Key> {
     node.pack(&[bytes_element(b"layer")])
-}
-
-async fn rows(
-    transaction: &Transaction,
-    range: KeyRange,
-    options: RangeOptions,
-    snapshot: bool,
-) -> Result<Vec<(Key, Value)>> {
-    transaction
-        .get_range_all(
-            KeySelector::first_greater_or_equal(range.begin),
-            KeySelector::first_greater_or_equal(range.end),
-            options,
-            snapshot,
-        )
-        .await
 }

@@ -1,8 +1,8 @@
 //! A cluster of one process in the simulator, which comes and goes.
 
-use crate::connection::Connection;
+use crate::connection::Caller;
 use crate::outage::Outage;
-use crate::source::{Cluster, CommitData, CommitFlags, Priority, ReadVersionFlags};
+use crate::source::{Cluster, CommitData, CommitFlags, ReadVersionFlags};
 use bytes::Bytes;
 use plinth_coordination::{ClusterFile, Coordinators, Look};
 use plinth_core::{MutationBatch, Result, Uid, Version};
@@ -67,13 +67,13 @@ async fn serve(limits_transactions: bool) {
     std::future::pending::<()>().await;
 }
 
-fn connect() -> Connection {
+fn connect() -> Caller {
     let file = ClusterFile::parse("test:test@10.0.0.1:4500").expect("it is one");
-    Connection::new(Transport::client(), Coordinators::from(file))
+    Caller::connect(Transport::client(), Coordinators::from(file))
 }
 
-fn request(connection: &Connection) -> Task<Result<Version>> {
-    let asked = connection.get_read_version(Priority::Default, ReadVersionFlags::default());
+fn request(connection: &Caller) -> Task<Result<Version>> {
+    let asked = connection.get_read_version(ReadVersionFlags::default());
     plinth_runtime::spawn("request", asked)
 }
 
@@ -95,7 +95,7 @@ fn with_cluster<F: Future<Output = ()> + 'static>(
 }
 
 /// The outage that these requests must meet, a second or a little more after `begun`.
-async fn meets(connection: &Connection) -> Outage {
+async fn meets(connection: &Caller) -> Outage {
     let begun = now();
     let outage = timeout(LONG, connection.outage()).await;
     let outage = outage.expect("requests wait");

@@ -1,7 +1,7 @@
 //! A team of three servers in the simulator, of which some never answer.
 
 use super::{ask_team, by_team, get_from_team};
-use crate::connection::Connection;
+use crate::connection::Caller;
 use crate::connection::locations::Location;
 use plinth_coordination::{ClusterFile, Coordinators};
 use plinth_core::key::{ALL_KEYS_END, KeyRange};
@@ -52,7 +52,7 @@ async fn serve(i: usize, manner: Manner) {
 /// Asks a team of such servers until one answers, as a read does.
 async fn read(servers: usize) -> Result<Option<Value>> {
     let file = ClusterFile::parse("test:test@10.0.0.9:4500").expect("it is one");
-    let connection = Connection::new(Transport::client(), Coordinators::from(file));
+    let connection = Caller::connect(Transport::client(), Coordinators::from(file));
     let servers = (0..servers).map(|i| Interface::new(address(i), ROLE));
     let location = Location {
         range: KeyRange::new(Key::new(), Key::from_static(ALL_KEYS_END)),
@@ -64,7 +64,7 @@ async fn read(servers: usize) -> Result<Option<Value>> {
         token: Token::NONE,
     };
     loop {
-        match ask_team(&connection.caller.inner, &location, &request).await {
+        match ask_team(&connection.inner, &location, &request).await {
             Ok(reply) => return Ok(reply.value),
             Err(Error::wrong_shard_server | Error::all_alternatives_failed) => {}
             Err(error) => return Err(error),
@@ -127,14 +127,14 @@ async fn serve_together(manner: Together) {
     std::future::pending::<()>().await;
 }
 
-fn connection_to_one_server() -> (Connection, Location) {
+fn connection_to_one_server() -> (Caller, Location) {
     let file = ClusterFile::parse("test:test@10.0.0.9:4500").expect("it is one");
     let location = Location {
         range: KeyRange::new(Key::new(), Key::from_static(ALL_KEYS_END)),
         servers: Rc::new([Interface::new(address(0), ROLE)]),
     };
-    let connection = Connection::new(Transport::client(), Coordinators::from(file));
-    let known = &connection.caller.inner.locations;
+    let connection = Caller::connect(Transport::client(), Coordinators::from(file));
+    let known = &connection.inner.locations;
     known.borrow_mut().fill(vec![location.clone()]);
     (connection, location)
 }
@@ -153,7 +153,7 @@ fn read_together(manner: Together, keys: &[&'static [u8]]) -> Vec<Result<Option<
         .collect();
     let work = async {
         let (connection, location) = connection_to_one_server();
-        get_from_team(connection.caller.clone(), location, reads, 1).await
+        get_from_team(connection.clone(), location, reads, 1).await
     };
     let mut results = simulation
         .run_until(work, Duration::from_secs(60))
@@ -194,7 +194,7 @@ fn no_more_reads_than_a_request_may_have_go_together() {
     simulation.run(async {
         let (connection, _) = connection_to_one_server();
         let reads = (0..GetValues::KEYS_MAX + 1).map(|i| (i, Key::from(format!("{i:03}"))));
-        let groups = by_team(&connection.caller.inner, reads.collect());
+        let groups = by_team(&connection.inner, reads.collect());
         let sizes: Vec<_> = groups.iter().map(|(_, reads)| reads.len()).collect();
         assert_eq!(sizes, [GetValues::KEYS_MAX, 1]);
     });
@@ -230,7 +230,7 @@ fn reads_together_go_past_a_server_that_never_answers() {
             };
             let reads = [b"a", b"b"].map(|key| Key::from_static(key));
             let reads = reads.into_iter().enumerate().collect();
-            get_from_team(connection.caller.clone(), location, reads, 1).await
+            get_from_team(connection.clone(), location, reads, 1).await
         };
         let results = simulation.run_until(work, Duration::from_secs(60));
         let results = results.unwrap_or_else(|| panic!("seed {seed}: it waits for ever"));
