@@ -400,16 +400,8 @@ impl MemoryEngine {
 /// The net effect of a batch: its clears, then its sets.
 fn pack_net(batch: &WriteBatch) -> MutationBatch {
     let net = batch.net_effect();
-    let clear = |&(first, second)| MutationRef {
-        kind: MutationKind::ClearRange,
-        first,
-        second,
-    };
-    let set = |&(first, second)| MutationRef {
-        kind: MutationKind::Set,
-        first,
-        second,
-    };
+    let clear = |&(begin, end)| MutationRef::clear_range(begin, end);
+    let set = |&(key, value)| MutationRef::set(key, value);
     let clears = net.clears.iter().map(clear);
     MutationBatch::from_mutations(clears.chain(net.sets.iter().map(set)))
 }
@@ -428,19 +420,9 @@ fn pack_portion(rows: &Rows, pass: &mut Pass, bytes_max: usize, record: &mut Byt
         bytes += row.bytes();
         count += 1;
     }
-    MutationRef {
-        kind: MutationKind::ClearRange,
-        first: &pass.next,
-        second: &slice_end,
-    }
-    .pack(record);
+    MutationRef::clear_range(&pass.next, &slice_end).pack(record);
     for row in rows.map.range(&pass.next, &KEYS_END, false).take(count) {
-        MutationRef {
-            kind: MutationKind::Set,
-            first: row.key(),
-            second: row.value(),
-        }
-        .pack(record);
+        MutationRef::set(row.key(), row.value()).pack(record);
     }
     pass.next = slice_end;
     bytes

@@ -493,11 +493,7 @@ impl Server {
         for (KeyRange { begin, end }, holding) in pieces {
             if let Holding::Held { .. } = holding {
                 let (first, second) = (&begin[..], &end[..]);
-                self.note_held(&MutationRef {
-                    first,
-                    second,
-                    ..mutation
-                });
+                self.note_held(&MutationRef::new(mutation.kind, first, second));
                 self.clear_rows(version, first, second, pace).await;
             }
         }

@@ -104,12 +104,7 @@ pub fn place_versionstamps(
             MutationKind::SetVersionstampedKey => (atomic::without_offset(first), second),
             _ => (first, atomic::without_offset(second)),
         };
-        let set = MutationRef {
-            kind: MutationKind::Set,
-            first,
-            second,
-        };
-        set.pack(&mut out);
+        MutationRef::set(first, second).pack(&mut out);
         let at = out.len() - first.len() - second.len() + place;
         out[at..at + Versionstamp::LEN].copy_from_slice(&stamp.0);
     }
@@ -207,20 +202,11 @@ pub fn snapshot_part(
             next = Some(key.clone());
             break;
         }
-        let set = MutationRef {
-            kind: MutationKind::Set,
-            first: key,
-            second: value,
-        };
-        set.pack(&mut sets);
+        MutationRef::set(key, value).pack(&mut sets);
     }
     let mut out = BytesMut::with_capacity(sets.len() + begin.len() + 64);
-    MutationRef {
-        kind: MutationKind::ClearRange,
-        first: begin,
-        second: next.as_deref().unwrap_or(ALL_KEYS_END),
-    }
-    .pack(&mut out);
+    let end = next.as_deref().unwrap_or(ALL_KEYS_END);
+    MutationRef::clear_range(begin, end).pack(&mut out);
     out.extend_from_slice(&sets);
     let batch = MutationBatch::parse(out.freeze()).expect("packed just now");
     assert!(

@@ -4,7 +4,7 @@ use super::assign::Bodies;
 use crate::system_state::SystemState;
 use bytes::BytesMut;
 use plinth_core::Version;
-use plinth_core::mutation::{MutationBatch, MutationKind, MutationRef};
+use plinth_core::mutation::{MutationBatch, MutationRef};
 use plinth_core::streams::{self, ChangeRows, Position, StreamRecord};
 use plinth_runtime::{Pace, planted, probe};
 use std::cell::RefCell;
@@ -74,11 +74,7 @@ impl StreamRows {
 }
 
 fn push_set(state: &RefCell<SystemState>, bodies: &mut Bodies<'_>, key: &[u8], value: &[u8]) {
-    let set = MutationRef {
-        kind: MutationKind::Set,
-        first: key,
-        second: value,
-    };
+    let set = MutationRef::set(key, value);
     let mut packed = BytesMut::with_capacity(set.packed_len());
     set.pack(&mut packed);
     bodies.push(state.borrow().tags_of_key(key), &packed);
