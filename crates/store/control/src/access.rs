@@ -21,7 +21,7 @@ async fn read_in(transaction: &Transaction) -> Result<Access> {
 
 /// What is configured.
 pub fn read(database: &Database) -> Boxed<'_, Outcome<Access>> {
-    Box::pin(async move { decide(database, async |tr| Ok(Ok(read_in(tr).await?))).await })
+    decide(database, async |tr| Ok(Ok(read_in(tr).await?)))
 }
 
 /// Lets tokens count that this key signs, in place of another key of that name.
@@ -48,17 +48,14 @@ pub fn trust<'a>(database: &'a Database, name: &'a str, key: PublicKey) -> Boxed
 
 /// Lets no token count any more that this key has signed.
 pub fn revoke<'a>(database: &'a Database, name: &'a str) -> Boxed<'a, Outcome<()>> {
-    Box::pin(async move {
-        decide(database, async |tr| {
-            if !read_in(tr).await?.keys.has(name) {
-                return Ok(Err(format!(
-                    "no key {} is trusted; `listtrusted' lists those that are; nothing has changed",
-                    printable(name.as_bytes())
-                )));
-            }
-            tr.clear(key_row(name));
-            Ok(Ok(()))
-        })
-        .await
+    decide(database, async move |tr| {
+        if !read_in(tr).await?.keys.has(name) {
+            return Ok(Err(format!(
+                "no key {} is trusted; `listtrusted' lists those that are; nothing has changed",
+                printable(name.as_bytes())
+            )));
+        }
+        tr.clear(key_row(name));
+        Ok(Ok(()))
     })
 }

@@ -30,37 +30,31 @@ pub(crate) async fn read_in(transaction: &Transaction) -> Result<Distribution> {
 }
 
 pub fn read(database: &Database) -> Boxed<'_, Outcome<Distribution>> {
-    Box::pin(async move { decide(database, async |tr| Ok(Ok(read_in(tr).await?))).await })
+    decide(database, async |tr| Ok(Ok(read_in(tr).await?)))
 }
 
 /// Switches data distribution on or off. Shards that move already arrive all the same.
 pub fn switch(database: &Database, on: bool) -> Boxed<'_, Outcome<()>> {
-    Box::pin(async move {
-        decide(database, async |tr| {
-            tr.set(MODE, if on { MODE_ON } else { MODE_OFF });
-            Ok(Ok(()))
-        })
-        .await
+    decide(database, async move |tr| {
+        tr.set(MODE, if on { MODE_ON } else { MODE_OFF });
+        Ok(Ok(()))
     })
 }
 
 pub fn switch_part(database: &Database, part: Part, on: bool) -> Boxed<'_, Outcome<()>> {
-    Box::pin(async move {
-        decide(database, async |tr| {
-            let row = match part {
-                Part::Healing => NO_HEALING,
-                Part::Balance => NO_BALANCE,
-            };
-            match on {
-                true => tr.clear(row),
-                false => tr.set(row, ""),
-            }
-            if (part, on) == (Part::Healing, false) {
-                tr.clear(MAINTENANCE);
-            }
-            Ok(Ok(()))
-        })
-        .await
+    decide(database, async move |tr| {
+        let row = match part {
+            Part::Healing => NO_HEALING,
+            Part::Balance => NO_BALANCE,
+        };
+        match on {
+            true => tr.clear(row),
+            false => tr.set(row, ""),
+        }
+        if (part, on) == (Part::Healing, false) {
+            tr.clear(MAINTENANCE);
+        }
+        Ok(Ok(()))
     })
 }
 
@@ -102,11 +96,8 @@ pub fn maintain<'a>(
 
 /// Ends the maintenance, if there is one.
 pub fn end_maintenance(database: &Database) -> Boxed<'_, Outcome<()>> {
-    Box::pin(async move {
-        decide(database, async |tr| {
-            tr.clear(MAINTENANCE);
-            Ok(Ok(()))
-        })
-        .await
+    decide(database, async move |tr| {
+        tr.clear(MAINTENANCE);
+        Ok(Ok(()))
     })
 }

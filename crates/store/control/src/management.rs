@@ -75,19 +75,21 @@ impl ConfigChange {
 }
 
 /// Runs `body`, which returns a refusal for the operator to read. An error of the transaction becomes a refusal too.
-pub(crate) async fn decide<T>(
-    database: &Database,
-    mut body: impl AsyncFnMut(&Transaction) -> Result<Outcome<T>>,
-) -> Outcome<T> {
-    let outcome = movement::run(database, async |tr| body(tr).await).await;
-    outcome.unwrap_or_else(|error| {
-        let hint = match error {
-            Error::permission_denied => {
-                "; it needs an operator's key beside the cluster file, or an operator's certificate"
-            }
-            _ => "",
-        };
-        Err(format!("the change could not be made: {error}{hint}"))
+pub(crate) fn decide<'a, T: 'a>(
+    database: &'a Database,
+    mut body: impl AsyncFnMut(&Transaction) -> Result<Outcome<T>> + 'a,
+) -> Boxed<'a, Outcome<T>> {
+    Box::pin(async move {
+        let outcome = movement::run(database, async |tr| body(tr).await).await;
+        outcome.unwrap_or_else(|error| {
+            let hint = match error {
+                Error::permission_denied => {
+                    "; it needs an operator's key beside the cluster file, or an operator's certificate"
+                }
+                _ => "",
+            };
+            Err(format!("the change could not be made: {error}{hint}"))
+        })
     })
 }
 
@@ -139,7 +141,7 @@ pub fn fewer_logs(config: &DatabaseConfig, workers: &[RegisterWorker]) -> Option
 }
 
 pub fn configured(database: &Database) -> Boxed<'_, Outcome<Configured>> {
-    Box::pin(async move { decide(database, async |tr| Ok(Ok(Configured::read(tr).await?))).await })
+    decide(database, async |tr| Ok(Ok(Configured::read(tr).await?)))
 }
 
 /// Changes the configuration and returns the new one.
@@ -174,47 +176,41 @@ pub fn exclude<'a>(
     targets: &'a [Target],
     force: bool,
 ) -> Boxed<'a, Outcome<()>> {
-    Box::pin(async move {
-        decide(database, async |tr| {
-            let list = singletons::read_servers(tr).await?;
-            let is_somebody = |target: &&Target| {
-                let mut servers = list.servers.iter();
-                workers.iter().any(|worker| target.matches(worker))
-                    || servers.any(|(_, record)| target.names(&record.address))
-            };
-            if !force && let Some(nobody) = targets.iter().find(|target| !is_somebody(target)) {
-                return Ok(Err(format!(
-                    "no process of this cluster is {nobody}; nothing has changed \
-                (`exclude force …' excludes it before it comes)"
-                )));
-            }
-            let mut wanted = Configured::read(tr).await?;
-            wanted.excluded.extend_from_slice(targets);
-            if let Err(refusal) = check(&wanted, workers) {
-                return Ok(Err(refusal));
-            }
-            targets
-                .iter()
-                .for_each(|target| tr.set(exclusion::key(target), ""));
-            Ok(Ok(()))
-        })
-        .await
+    decide(database, async move |tr| {
+        let list = singletons::read_servers(tr).await?;
+        let is_somebody = |target: &&Target| {
+            let mut servers = list.servers.iter();
+            workers.iter().any(|worker| target.matches(worker))
+                || servers.any(|(_, record)| target.names(&record.address))
+        };
+        if !force && let Some(nobody) = targets.iter().find(|target| !is_somebody(target)) {
+            return Ok(Err(format!(
+                "no process of this cluster is {nobody}; nothing has changed \
+            (`exclude force …' excludes it before it comes)"
+            )));
+        }
+        let mut wanted = Configured::read(tr).await?;
+        wanted.excluded.extend_from_slice(targets);
+        if let Err(refusal) = check(&wanted, workers) {
+            return Ok(Err(refusal));
+        }
+        targets
+            .iter()
+            .for_each(|target| tr.set(exclusion::key(target), ""));
+        Ok(Ok(()))
     })
 }
 
 /// Includes the targets again, or all targets if the list is empty.
 pub fn include<'a>(database: &'a Database, targets: &'a [Target]) -> Boxed<'a, Outcome<()>> {
-    Box::pin(async move {
-        decide(database, async |tr| {
-            if targets.is_empty() {
-                tr.clear_range(EXCLUDED, EXCLUDED_END);
-            }
-            targets
-                .iter()
-                .for_each(|target| tr.clear(exclusion::key(target)));
-            Ok(Ok(()))
-        })
-        .await
+    decide(database, async move |tr| {
+        if targets.is_empty() {
+            tr.clear_range(EXCLUDED, EXCLUDED_END);
+        }
+        targets
+            .iter()
+            .for_each(|target| tr.clear(exclusion::key(target)));
+        Ok(Ok(()))
     })
 }
 
@@ -279,31 +275,28 @@ pub fn still_needed<'a>(
     workers: &'a [RegisterWorker],
     logs: &'a LogSystem,
 ) -> Boxed<'a, Outcome<BTreeSet<SocketAddr>>> {
-    Box::pin(async move {
-        decide(database, async |tr| {
-            let excluded = exclusion::read(tr).await?;
-            let list = singletons::read_servers(tr).await?;
-            let addresses: BTreeMap<Uid, SocketAddr> = list
-                .servers
+    decide(database, async move |tr| {
+        let excluded = exclusion::read(tr).await?;
+        let list = singletons::read_servers(tr).await?;
+        let addresses: BTreeMap<Uid, SocketAddr> = list
+            .servers
+            .iter()
+            .map(|(id, record)| (*id, record.address))
+            .collect();
+        let storage = addresses.values();
+        let logs = logs.generations.iter().flat_map(|g| &g.logs);
+        let in_use: BTreeSet<SocketAddr> = storage
+            .copied()
+            .chain(logs.map(|log| log.address))
+            .collect();
+        let needed = in_use.into_iter().filter(|address| {
+            let named = excluded.iter().any(|target| target.names(address));
+            let worker = workers
                 .iter()
-                .map(|(id, record)| (*id, record.address))
-                .collect();
-            let storage = addresses.values();
-            let logs = logs.generations.iter().flat_map(|g| &g.logs);
-            let in_use: BTreeSet<SocketAddr> = storage
-                .copied()
-                .chain(logs.map(|log| log.address))
-                .collect();
-            let needed = in_use.into_iter().filter(|address| {
-                let named = excluded.iter().any(|target| target.names(address));
-                let worker = workers
-                    .iter()
-                    .find(|worker| worker.worker.address == *address);
-                named || worker.is_some_and(|worker| exclusion::is_excluded(worker, &excluded))
-            });
-            Ok(Ok(needed.collect()))
-        })
-        .await
+                .find(|worker| worker.worker.address == *address);
+            named || worker.is_some_and(|worker| exclusion::is_excluded(worker, &excluded))
+        });
+        Ok(Ok(needed.collect()))
     })
 }
 
@@ -312,59 +305,47 @@ pub fn are_all_known<'a>(
     database: &'a Database,
     workers: &'a [RegisterWorker],
 ) -> Boxed<'a, Outcome<bool>> {
-    Box::pin(async move {
-        decide(database, async |tr| {
-            let list = singletons::read_servers(tr).await?;
-            let mut servers = list.servers.iter();
-            let is_known = |address| workers.iter().any(|w| w.worker.address == address);
-            Ok(Ok(servers.all(|(_, record)| is_known(record.address))))
-        })
-        .await
+    decide(database, async move |tr| {
+        let list = singletons::read_servers(tr).await?;
+        let mut servers = list.servers.iter();
+        let is_known = |address| workers.iter().any(|w| w.worker.address == address);
+        Ok(Ok(servers.all(|(_, record)| is_known(record.address))))
     })
 }
 
 /// Locks the database: only lock-aware transactions may read and write.
 pub fn lock(database: &Database, id: Uid) -> Boxed<'_, Outcome<()>> {
-    Box::pin(async move {
-        decide(database, async |tr| {
-            match tr.get(DATABASE_LOCK, false).await? {
-                Some(holder) if Uid::from_bytes(&holder) != Some(id) => Ok(Err(format!(
-                    "the database is locked already, with {}",
-                    Uid::from_bytes(&holder).map_or("an unknown id".into(), |id| id.to_string())
-                ))),
-                _ => {
-                    tr.set(DATABASE_LOCK, id.to_bytes());
-                    Ok(Ok(()))
-                }
+    decide(database, async move |tr| {
+        match tr.get(DATABASE_LOCK, false).await? {
+            Some(holder) if Uid::from_bytes(&holder) != Some(id) => Ok(Err(format!(
+                "the database is locked already, with {}",
+                Uid::from_bytes(&holder).map_or("an unknown id".into(), |id| id.to_string())
+            ))),
+            _ => {
+                tr.set(DATABASE_LOCK, id.to_bytes());
+                Ok(Ok(()))
             }
-        })
-        .await
+        }
     })
 }
 
 pub fn is_locked(database: &Database) -> Boxed<'_, Outcome<bool>> {
-    Box::pin(async move {
-        decide(database, async |tr| {
-            Ok(Ok(tr.get(DATABASE_LOCK, false).await?.is_some()))
-        })
-        .await
+    decide(database, async move |tr| {
+        Ok(Ok(tr.get(DATABASE_LOCK, false).await?.is_some()))
     })
 }
 
 /// Removes the lock. The lock must have this id.
 pub fn unlock(database: &Database, id: Uid) -> Boxed<'_, Outcome<()>> {
-    Box::pin(async move {
-        decide(database, async |tr| {
-            match tr.get(DATABASE_LOCK, false).await? {
-                Some(holder) if Uid::from_bytes(&holder) != Some(id) => Ok(Err(
-                    "the database is locked with another id; it stays locked".into(),
-                )),
-                _ => {
-                    tr.clear(DATABASE_LOCK);
-                    Ok(Ok(()))
-                }
+    decide(database, async move |tr| {
+        match tr.get(DATABASE_LOCK, false).await? {
+            Some(holder) if Uid::from_bytes(&holder) != Some(id) => Ok(Err(
+                "the database is locked with another id; it stays locked".into(),
+            )),
+            _ => {
+                tr.clear(DATABASE_LOCK);
+                Ok(Ok(()))
             }
-        })
-        .await
+        }
     })
 }

@@ -37,10 +37,9 @@ pub fn prepare(transaction: &Transaction) -> Result<()> {
 /// Every shard of the database, in key order.
 pub fn read_shards(transaction: &Transaction) -> Boxed<'_, Result<Vec<(KeyRange, ShardRecord)>>> {
     Box::pin(async move {
-        let begin = KeySelector::first_greater_or_equal(KEY_SERVERS);
-        let end = KeySelector::first_greater_or_equal(KEY_SERVERS_END);
+        let all = KeyRange::new(KEY_SERVERS, KEY_SERVERS_END);
         let rows = transaction
-            .get_range_all(begin, end, RangeOptions::default(), false)
+            .get_rows(all, RangeOptions::default(), false)
             .await?;
         let mut shards: Vec<(KeyRange, ShardRecord)> = Vec::with_capacity(rows.len());
         let mut pace = Pace::new();
@@ -74,20 +73,15 @@ pub fn shard_at<'a>(
     Box::pin(async move {
         let entry = key_servers_key(key);
         let read = async |begin: KeySelector, end: KeySelector, reverse: bool| {
-            let options = RangeOptions {
-                limit: 1,
-                reverse,
-                ..RangeOptions::default()
-            };
+            let options = RangeOptions::limit(1).reversed_if(reverse);
             let rows = transaction
                 .get_range(begin, end, options, false)
                 .await?
                 .rows;
             Ok::<_, Error>(rows.into_iter().next())
         };
-        let first = KeySelector::first_greater_or_equal(KEY_SERVERS);
+        let (first, last) = KeyRange::new(KEY_SERVERS, KEY_SERVERS_END).selectors();
         let after = KeySelector::first_greater_than(entry);
-        let last = KeySelector::first_greater_or_equal(KEY_SERVERS_END);
         let found = read(first, after.clone(), true).await?;
         let (begin, value) = found.ok_or(Error::file_corrupt)?;
         let next = read(after, last, false).await?;

@@ -25,7 +25,7 @@ use plinth_client::{
 use plinth_core::key::{KeyRange, printable};
 use plinth_core::streams::{entries_range, position_of_key};
 use plinth_core::version::VERSIONS_PER_SECOND;
-use plinth_core::{KeySelector, Result, Version};
+use plinth_core::{Result, Version};
 use plinth_runtime::metric::{Labelled, Values};
 use plinth_runtime::{Duration, metric, planted, probe, trace, trace_warn};
 pub(crate) use sizes::Sizes;
@@ -182,17 +182,9 @@ async fn first_within(
     range: &KeyRange,
     bytes_max: usize,
 ) -> Result<Option<plinth_core::Key>> {
-    let options = RangeOptions {
-        mode: StreamingMode::WantAll,
-        reverse: true,
-        ..RangeOptions::default()
-    };
-    let mut rows = transaction.get_range_stream(
-        KeySelector::first_greater_or_equal(range.begin.clone()),
-        KeySelector::first_greater_or_equal(range.end.clone()),
-        options,
-        true,
-    );
+    let options = RangeOptions::mode(StreamingMode::WantAll).reversed();
+    let (begin, end) = range.clone().selectors();
+    let mut rows = transaction.get_range_stream(begin, end, options, true);
     let (mut bytes, mut first) = (0, None);
     while let Some((key, value)) = rows.next().await? {
         bytes += key.len() + value.len();

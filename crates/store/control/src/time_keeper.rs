@@ -53,11 +53,7 @@ pub(crate) async fn version_before(
         .get_range_all(
             KeySelector::first_greater_or_equal(PREFIX),
             KeySelector::first_greater_than(key(then)?),
-            RangeOptions {
-                limit: 1,
-                reverse: true,
-                ..RangeOptions::default()
-            },
+            RangeOptions::limit(1).reversed(),
             true,
         )
         .await?;

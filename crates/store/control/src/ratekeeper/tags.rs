@@ -14,7 +14,7 @@ use crate::movement;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_client::{Database, RangeOptions, Transaction};
 use plinth_core::transaction_tag::TransactionTag;
-use plinth_core::{KeySelector, Result};
+use plinth_core::{KeyRange, Result};
 use plinth_protocol::rate::TagRate;
 use plinth_protocol::transaction::{PRIORITY_BATCH, PRIORITY_DEFAULT};
 use plinth_runtime::{Boxed, Duration, Instant, probe, trace, unix_time_ms};
@@ -87,13 +87,9 @@ impl Manual {
 }
 
 async fn rows(tr: &Transaction) -> Result<Vec<Manual>> {
-    let begin = KeySelector::first_greater_or_equal(PREFIX);
-    let end = KeySelector::first_greater_or_equal(PREFIX_END);
-    let options = RangeOptions {
-        limit: MANUAL_MAX as i32,
-        ..RangeOptions::default()
-    };
-    let rows = tr.get_range_all(begin, end, options, false).await?;
+    let all = KeyRange::new(PREFIX, PREFIX_END);
+    let options = RangeOptions::limit(MANUAL_MAX as i32);
+    let rows = tr.get_rows(all, options, false).await?;
     let parsed = rows
         .into_iter()
         .map(|(key, value)| Manual::parse(&key, value));

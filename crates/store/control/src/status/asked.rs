@@ -17,9 +17,9 @@ use plinth_protocol::rate::{GetRateStatus, RateStatus};
 use plinth_protocol::role::Role;
 use plinth_protocol::storage::{GetStorageStatus, StorageStatus};
 use plinth_rpc::{Interface, Place, Request};
+use plinth_runtime::Boxed;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::pin::Pin;
 
 pub type Workers = BTreeMap<Uid, RegisterWorker>;
 
@@ -96,47 +96,10 @@ impl Facts {
     }
 }
 
-enum Part {
-    Logs(Vec<LogServer>),
-    Storage(Vec<StorageServer>),
-    Replicas(Option<Replicas>),
-    Rates(Option<RateStatus>),
-    Scan(Option<DistributorStatus>),
-    Vitals(BTreeMap<Uid, Vitals>),
-    Streams(Option<Vec<StreamState>>),
-    Probe(Probe),
-}
-
 pub async fn ask_everybody(cluster: &Cluster) -> Facts {
-    type Asked<'a> = Pin<Box<dyn Future<Output = Part> + 'a>>;
-    let info = cluster.info.get();
-    let workers = cluster.context.workers.get();
-    let parts: [Asked<'_>; 8] = [
-        Box::pin(async { Part::Logs(logs(cluster, &info).await) }),
-        Box::pin(async { Part::Storage(storage(cluster, &workers, &info).await) }),
-        Box::pin(async {
-            let counted = plinth_runtime::timeout(ANSWER_LIMIT, replicas::count_replicas(cluster));
-            Part::Replicas(counted.await.and_then(Result::ok))
-        }),
-        Box::pin(async { Part::Rates(rates(cluster, &info).await) }),
-        Box::pin(async { Part::Scan(scan(cluster).await) }),
-        Box::pin(async { Part::Vitals(vitals(cluster, &workers).await) }),
-        Box::pin(async {
-            let states = streams::states(&cluster.database, &cluster.stream_sizes);
-            let states = plinth_runtime::timeout(ANSWER_LIMIT, states).await;
-            Part::Streams(states.and_then(Result::ok))
-        }),
-        Box::pin(async {
-            Part::Probe(match info.accepting {
-                true => probe::measure(&cluster.database).await,
-                false => Probe::default(),
-            })
-        }),
-    ];
-    let parts = plinth_runtime::join_all(parts).await;
     let mut facts = Facts {
-        info,
-        workers,
+        info: cluster.info.get(),
+        workers: cluster.context.workers.get(),
         logs: Vec::new(),
         storage: Vec::new(),
         replicas: None,
@@ -146,18 +109,30 @@ pub async fn ask_everybody(cluster: &Cluster) -> Facts {
         streams: None,
         probe: Probe::default(),
     };
-    for part in parts {
-        match part {
-            Part::Logs(logs) => facts.logs = logs,
-            Part::Storage(storage) => facts.storage = storage,
-            Part::Rates(rates) => facts.rates = rates,
-            Part::Scan(scan) => facts.scan = scan,
-            Part::Vitals(vitals) => facts.vitals = vitals,
-            Part::Streams(streams) => facts.streams = streams,
-            Part::Probe(probe) => facts.probe = probe,
-            Part::Replicas(count) => facts.replicas = count.filter(|_| facts.info.accepting),
-        }
-    }
+    let (info, workers) = (&facts.info, &facts.workers);
+    let parts: [Boxed<'_, ()>; 8] = [
+        Box::pin(async { facts.logs = logs(cluster, info).await }),
+        Box::pin(async { facts.storage = storage(cluster, workers, info).await }),
+        Box::pin(async {
+            let counted = plinth_runtime::timeout(ANSWER_LIMIT, replicas::count_replicas(cluster));
+            let counted = counted.await.and_then(Result::ok);
+            facts.replicas = counted.filter(|_| info.accepting);
+        }),
+        Box::pin(async { facts.rates = rates(cluster, info).await }),
+        Box::pin(async { facts.scan = scan(cluster).await }),
+        Box::pin(async { facts.vitals = vitals(cluster, workers).await }),
+        Box::pin(async {
+            let states = streams::states(&cluster.database, &cluster.stream_sizes);
+            let states = plinth_runtime::timeout(ANSWER_LIMIT, states).await;
+            facts.streams = states.and_then(Result::ok);
+        }),
+        Box::pin(async {
+            if info.accepting {
+                facts.probe = probe::measure(&cluster.database).await;
+            }
+        }),
+    ];
+    plinth_runtime::join_all(parts).await;
     facts
 }
 

@@ -9,15 +9,18 @@ use plinth_core::system_keys::CONFIG;
 use plinth_runtime::{Instant, now};
 use serde_json::{Map, Value, json};
 
-/// Seconds; `None` if it took too long.
+/// What is measured, as FoundationDB names it.
+const MEASURED: [&str; 5] = [
+    "immediate_priority_transaction_start",
+    "transaction_start",
+    "batch_priority_transaction_start",
+    "read",
+    "commit",
+];
+
+/// Seconds that each took; `None` if it took too long.
 #[derive(Default)]
-pub struct Probe {
-    immediate_start_s: Option<f64>,
-    start_s: Option<f64>,
-    batch_start_s: Option<f64>,
-    read_s: Option<f64>,
-    commit_s: Option<f64>,
-}
+pub struct Probe([Option<f64>; MEASURED.len()]);
 
 /// Nobody reads this row, and it is never there: a commit needs something that it could be in conflict over.
 const PROBED: &[u8] = b"\xff/latency_probe";
@@ -35,13 +38,7 @@ pub async fn measure(database: &Database) -> Probe {
     let read_s = timed(end, transaction.get(CONFIG, false)).await;
     transaction.add_write_conflict_key(PROBED);
     let commit_s = timed(end, transaction.commit()).await;
-    Probe {
-        immediate_start_s,
-        start_s,
-        batch_start_s,
-        read_s,
-        commit_s,
-    }
+    Probe([immediate_start_s, start_s, batch_start_s, read_s, commit_s])
 }
 
 async fn start(database: &Database, priority: Option<TransactionOption>) -> Result<()> {
@@ -62,41 +59,17 @@ async fn timed<T>(end: Instant, work: impl Future<Output = Result<T>>) -> Option
 
 impl Probe {
     pub fn json(&self) -> Value {
-        let measured = [
-            (
-                "immediate_priority_transaction_start_seconds",
-                self.immediate_start_s,
-            ),
-            ("transaction_start_seconds", self.start_s),
-            (
-                "batch_priority_transaction_start_seconds",
-                self.batch_start_s,
-            ),
-            ("read_seconds", self.read_s),
-            ("commit_seconds", self.commit_s),
-        ];
-        let known = measured.into_iter().filter_map(|(name, seconds)| {
-            seconds.map(|seconds| (name.to_string(), json!(rounded(seconds))))
+        let known = MEASURED.iter().zip(self.0).filter_map(|(what, seconds)| {
+            seconds.map(|seconds| (format!("{what}_seconds"), json!(rounded(seconds))))
         });
         Value::Object(known.collect::<Map<_, _>>())
     }
 
     /// FoundationDB's messages about what took too long.
     pub fn messages(&self) -> Vec<Value> {
-        let measured = [
-            (
-                "immediate_priority_transaction_start",
-                self.immediate_start_s,
-            ),
-            ("transaction_start", self.start_s),
-            ("batch_priority_transaction_start", self.batch_start_s),
-            ("read", self.read_s),
-            ("commit", self.commit_s),
-        ];
-        let late = measured
-            .into_iter()
-            .filter(|(_, seconds)| seconds.is_none());
-        let message = |(what, _): (&str, Option<f64>)| {
+        let measured = MEASURED.iter().zip(self.0);
+        let late = measured.filter(|(_, seconds)| seconds.is_none());
+        let message = |(what, _): (&&str, Option<f64>)| {
             let description = format!(
                 "a sample {} took longer than a second",
                 what.replace('_', " ")
