@@ -2,9 +2,9 @@
 //! Commit proxies have the rows as the rest of the system keyspace.
 
 use plinth_access::{Access, Known};
-use plinth_client::{Database, RangeOptions, StreamingMode, TransactionOption};
+use plinth_client::{Database, RangeOptions, TransactionOption};
 use plinth_core::system_keys::{ACCESS, ACCESS_END};
-use plinth_core::{KeySelector, Result};
+use plinth_core::{KeyRange, Result};
 use plinth_rpc::Transport;
 use plinth_runtime::{Duration, trace};
 use std::convert::Infallible;
@@ -48,20 +48,10 @@ async fn read(database: &Database) -> Result<Access> {
     ] {
         transaction.set_option(option)?;
     }
-    let options = RangeOptions {
-        mode: StreamingMode::WantAll,
-        ..RangeOptions::default()
-    };
-    let mut rows = transaction.get_range_stream(
-        KeySelector::first_greater_or_equal(ACCESS),
-        KeySelector::first_greater_or_equal(ACCESS_END),
-        options,
-        true,
-    );
-    let mut found = Vec::new();
-    while let Some(row) = rows.next().await? {
-        found.push(row);
-    }
+    let all = KeyRange::new(ACCESS, ACCESS_END);
+    let found = transaction
+        .get_rows(all, RangeOptions::default(), true)
+        .await?;
     let rows = found.iter().map(|(key, value)| (&key[..], &value[..]));
     Ok(Access::from_rows(rows))
 }

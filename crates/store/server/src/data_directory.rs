@@ -70,21 +70,17 @@ impl DataDirectory {
     /// Locks `path`, making it if it is not there, and checks that it belongs to `cluster`. The error is one line.
     pub fn open<'a>(path: &'a Path, cluster: &'a str) -> Boxed<'a, Result<Self, String>> {
         Box::pin(async move {
-            let at = |what: &str, e: std::io::Error| {
-                format!(
-                    "data directory {}: {what}: {} with --data-dir",
-                    path.display(),
-                    why(&e)
-                )
+            let cannot = |what: &str, e: std::io::Error| {
+                at(path, format!("{what}: {} with --data-dir", why(&e)))
             };
             disk::create_dir_all(path)
                 .await
-                .map_err(|e| at("cannot create it", e))?;
+                .map_err(|e| cannot("cannot create it", e))?;
             let lock = disk::lock_dir(path)
                 .await
-                .map_err(|e| at("cannot lock it", e))?;
+                .map_err(|e| cannot("cannot lock it", e))?;
             let is_used = disk::exists(&path.join("process")).await;
-            let is_used = is_used.map_err(|e| at("cannot read it", e))?;
+            let is_used = is_used.map_err(|e| cannot("cannot read it", e))?;
             let (owner, is_former) = match is_used {
                 true => read_owner(path, cluster).await?,
                 false => {
@@ -186,12 +182,18 @@ impl DataDirectory {
         contents(&self.path).await
     }
 
-    /// Makes later reads of a role's files come from the disk, not from memory.
-    pub async fn forget_cached(&self, id: Uid) -> std::io::Result<()> {
+    /// Names of a role's files, those that were set aside too; the meta file first.
+    async fn files_of(&self, id: Uid) -> std::io::Result<Vec<String>> {
         let text = id.to_string();
         let mut names: Vec<String> = disk::list_dir(&self.path).await?;
         names.retain(|name| name.contains(&text));
-        for name in names {
+        names.sort_by_key(|name| !name.ends_with(".meta"));
+        Ok(names)
+    }
+
+    /// Makes later reads of a role's files come from the disk, not from memory.
+    pub async fn forget_cached(&self, id: Uid) -> std::io::Result<()> {
+        for name in self.files_of(id).await? {
             disk::forget_cached(&self.path.join(name)).await?;
         }
         Ok(())
@@ -201,10 +203,8 @@ impl DataDirectory {
     /// server is renamed first, and durably before the next file. The renamed files are kept for inspection and may
     /// be removed.
     pub async fn set_role_aside(&self, id: Uid) -> std::io::Result<()> {
-        let text = id.to_string();
-        let mut names: Vec<String> = disk::list_dir(&self.path).await?;
-        names.retain(|name| name.contains(&text) && !name.starts_with(DAMAGED));
-        names.sort_by_key(|name| !name.ends_with(".meta"));
+        let mut names = self.files_of(id).await?;
+        names.retain(|name| !name.starts_with(DAMAGED));
         for name in names {
             let aside = self.path.join(format!("{DAMAGED}{name}"));
             disk::rename(&self.path.join(&name), &aside).await?;
@@ -216,11 +216,7 @@ impl DataDirectory {
     /// Removes every file of a role. The meta file of a storage server is removed first, and durably before the next
     /// file: the other files without it are litter, but the meta file without the others would be a loss of data.
     pub async fn remove_role(&self, id: Uid) -> std::io::Result<()> {
-        let text = id.to_string();
-        let mut names: Vec<String> = disk::list_dir(&self.path).await?;
-        names.retain(|name| name.contains(&text));
-        names.sort_by_key(|name| !name.ends_with(".meta"));
-        for name in names {
+        for name in self.files_of(id).await? {
             disk::remove(&self.path.join(&name)).await?;
             if name.ends_with(".meta") {
                 disk::sync_dir(&self.path).await?;
@@ -259,23 +255,24 @@ async fn contents(path: &Path) -> std::io::Result<(Vec<Uid>, Vec<Uid>)> {
     Ok((logs, storage))
 }
 
+/// The line about a directory that cannot be used.
+fn at(path: &Path, what: String) -> String {
+    format!("data directory {}: {what}", path.display())
+}
+
 /// 1 if there is data, since its epoch was not written down; else 0.
 async fn epoch_of_files(path: &Path) -> Result<Epoch, String> {
     let (logs, storage) = contents(path)
         .await
-        .map_err(|e| format!("data directory {}: cannot list it: {e}", path.display()))?;
+        .map_err(|e| at(path, format!("cannot list it: {e}")))?;
     Ok(u64::from(!logs.is_empty() || !storage.is_empty()))
 }
 
 /// The owner of the directory, and whether a former version wrote it.
 async fn read_owner(path: &Path, cluster: &str) -> Result<(Owner, bool), String> {
     let file = path.join("process");
-    let bytes = disk::read_file(&file).await.map_err(|e| {
-        format!(
-            "data directory {}: cannot read its owner: {e}",
-            path.display()
-        )
-    })?;
+    let bytes = disk::read_file(&file).await;
+    let bytes = bytes.map_err(|e| at(path, format!("cannot read its owner: {e}")))?;
     let format = format_of(&bytes);
     if let Some(format) = format.filter(|format| ![FORMAT, OWNER_FORMAT].contains(format)) {
         return Err(format!(
@@ -320,16 +317,10 @@ async fn make_owner(path: &Path, cluster: &str) -> Result<Owner, String> {
         process: Uid(plinth_runtime::random::uid()),
         epoch: epoch_of_files(path).await?,
     };
-    let unreadable = |e| format!("data directory {}: cannot read it: {e}", path.display());
+    let unreadable = |e| at(path, format!("cannot read it: {e}"));
     let is_there = disk::exists(&coordinator::file_in(path)).await;
     let is_there = is_there.map_err(unreadable)?;
-    let unwritable = |e| {
-        format!(
-            "data directory {}: {} with --data-dir",
-            path.display(),
-            why(&e)
-        )
-    };
+    let unwritable = |e| at(path, format!("{} with --data-dir", why(&e)));
     if owner.epoch == 0 && !is_there {
         // This file comes first, because the owner's file implies that it exists.
         let begun = coordinator::begin(path, cluster).await;

@@ -283,81 +283,61 @@ impl Hosting {
 
     fn take_transaction_roles(self: &Rc<Self>) {
         use plinth_transaction::{commit_proxy, grv_proxy, resolver, sequencer};
-        self.take::<RecruitSequencer>(
-            |r| r.id,
-            |h, r| {
-                if !sequencer::is_possible(&r) {
-                    return Err(Error::client_invalid_operation);
-                }
-                h.stateless(
-                    r.id,
-                    r.epoch,
-                    Role::Sequencer,
-                    sequencer::start(&h.transport, r),
-                )
+        self.take(
+            Role::Sequencer,
+            |r: &RecruitSequencer| (r.id, r.epoch),
+            |h, r| match sequencer::is_possible(&r) {
+                true => Ok(sequencer::start(&h.transport, r)),
+                false => Err(Error::client_invalid_operation),
             },
         );
-        self.take::<RecruitGrvProxy>(
-            |r| r.id,
-            |h, r| {
-                h.stateless(
-                    r.id,
-                    r.epoch,
-                    Role::GrvProxy,
-                    grv_proxy::start(&h.transport, r, h.info.clone()),
-                )
-            },
+        self.take(
+            Role::GrvProxy,
+            |r: &RecruitGrvProxy| (r.id, r.epoch),
+            |h, r| Ok(grv_proxy::start(&h.transport, r, h.info.clone())),
         );
-        self.take::<RecruitResolver>(
-            |r| r.id,
-            |h, r| {
-                h.stateless(
-                    r.id,
-                    r.epoch,
-                    Role::Resolver,
-                    resolver::start(&h.transport, r),
-                )
-            },
+        self.take(
+            Role::Resolver,
+            |r: &RecruitResolver| (r.id, r.epoch),
+            |h, r| Ok(resolver::start(&h.transport, r)),
         );
-        self.take::<RecruitCommitProxy>(
-            |r| r.id,
+        self.take(
+            Role::CommitProxy,
+            |r: &RecruitCommitProxy| (r.id, r.epoch),
             |h, r| {
                 if r.log_system.current().is_none() || r.resolvers.is_empty() {
                     return Err(Error::client_invalid_operation);
                 }
-                h.stateless(
-                    r.id,
-                    r.epoch,
-                    Role::CommitProxy,
-                    commit_proxy::start(&h.transport, r, h.cluster.clone()),
-                )
+                Ok(commit_proxy::start(&h.transport, r, h.cluster.clone()))
             },
         );
     }
 
     fn take_singletons(self: &Rc<Self>) {
-        self.take::<RecruitDistributor>(
-            |r| r.id,
+        self.take(
+            Role::Distributor,
+            |r: &RecruitDistributor| (r.id, r.epoch),
             |h, r| {
-                if r.cluster != h.cluster {
-                    return Err(Error::connection_string_invalid);
-                }
-                let database = h.snapshots.0.clone();
-                let life = distributor::start(&h.transport, r.clone(), database);
-                h.stateless(r.id, r.epoch, Role::Distributor, life)
+                h.check_cluster(&r.cluster)?;
+                Ok(distributor::start(&h.transport, r, h.snapshots.0.clone()))
             },
         );
-        self.take::<RecruitRatekeeper>(
-            |r| r.id,
+        self.take(
+            Role::Ratekeeper,
+            |r: &RecruitRatekeeper| (r.id, r.epoch),
             |h, r| {
-                if r.cluster != h.cluster {
-                    return Err(Error::connection_string_invalid);
-                }
-                let database = h.snapshots.0.clone();
-                let life = ratekeeper::start(&h.transport, r.clone(), h.info.clone(), database);
-                h.stateless(r.id, r.epoch, Role::Ratekeeper, life)
+                h.check_cluster(&r.cluster)?;
+                let (info, database) = (h.info.clone(), h.snapshots.0.clone());
+                Ok(ratekeeper::start(&h.transport, r, info, database))
             },
         );
+    }
+
+    fn check_cluster(&self, asked_for: &str) -> Result<()> {
+        match asked_for == self.cluster {
+            true => Ok(()),
+            false => Err(Error::connection_string_invalid),
+        }
     }
 
     /// Interface for role requests in this life of the process.
@@ -384,18 +364,22 @@ impl Hosting {
         true
     }
 
-    fn take<R: Request<Reply = ()>>(
+    /// Takes requests for a role of an epoch, which has nothing on disk. `make` begins its life.
+    fn take<R: Request<Reply = ()>, F: Future<Output = ()> + 'static>(
         self: &Rc<Self>,
-        id: impl Fn(&R) -> Uid + 'static,
-        make: impl Fn(&Rc<Self>, R) -> Result<()> + 'static,
+        role: Role,
+        named: impl Fn(&R) -> (Uid, Epoch) + 'static,
+        make: impl Fn(&Rc<Self>, R) -> Result<F> + 'static,
     ) {
         let hosting = Rc::downgrade(self);
         let take = move |request: R, responder: Responder<R>| {
             let Some(hosting) = hosting.upgrade() else {
                 return;
             };
-            responder.send(if hosting.is_new(id(&request)) {
-                make(&hosting, request)
+            let (id, epoch) = named(&request);
+            responder.send(if hosting.is_new(id) {
+                let made = make(&hosting, request);
+                made.and_then(|life| hosting.stateless(id, epoch, role, life))
             } else {
                 Err(Error::operation_obsolete)
             });
@@ -505,9 +489,7 @@ impl Hosting {
     }
 
     async fn recruit_storage(self: Rc<Self>, request: RecruitStorage) -> Result<()> {
-        if request.cluster != self.cluster {
-            return Err(Error::connection_string_invalid);
-        }
+        self.check_cluster(&request.cluster)?;
         let meta = StorageMeta {
             tag: request.tag,
             engine: request.engine,

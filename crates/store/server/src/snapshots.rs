@@ -2,8 +2,7 @@
 //! holders.
 
 use plinth_client::{Database, RangeOptions, StreamingMode, TransactionOption};
-use plinth_core::key::KeyRange;
-use plinth_core::{KeySelector, Result, Version};
+use plinth_core::{KeyRange, Result, Version};
 use plinth_engine::LocalBoxFuture;
 use plinth_storage::server::{SnapshotPage, Snapshots};
 
@@ -30,8 +29,7 @@ impl Snapshots for ClientSnapshots {
             transaction.set_option(TransactionOption::ReadSystemKeys)?;
             transaction.set_option(TransactionOption::ReadLockAware)?;
             transaction.set_read_version(version);
-            let begin = KeySelector::first_greater_or_equal(range.begin);
-            let end = KeySelector::first_greater_or_equal(range.end);
+            let (begin, end) = range.selectors();
             let options = RangeOptions {
                 mode: StreamingMode::Exact,
                 target_bytes: i32::try_from(bytes_max).unwrap_or(i32::MAX),
