@@ -4,7 +4,7 @@ use crate::server::{COUNTERS, COUNTERS_END, number};
 use bytes::Bytes;
 use plinth_client::special::{Asked, Boxed, MODULES, Module, Rows};
 use plinth_client::{RangeOptions, Transaction};
-use plinth_core::{KeySelector, Value};
+use plinth_core::{KeyRange, Value};
 
 const BEGIN: &[u8] = b"\xff\xff/counters/";
 const END: &[u8] = b"\xff\xff/counters0";
@@ -25,11 +25,9 @@ fn rows<'a>(transaction: &'a Transaction, asked: &'a Asked) -> Boxed<'a, Rows> {
         None => COUNTERS_END.into(),
     };
     Box::pin(async move {
-        let begin = KeySelector::first_greater_or_equal(stored(&asked.within.begin));
-        let end = KeySelector::first_greater_or_equal(stored(&asked.within.end));
-        let options = RangeOptions::default();
+        let range = KeyRange::new(stored(&asked.within.begin), stored(&asked.within.end));
         let found = transaction
-            .get_range_all(begin, end, options, false)
+            .get_rows(range, RangeOptions::default(), false)
             .await?;
         let row = |(key, value): (Bytes, Value)| {
             let name = &key[COUNTERS.len()..];

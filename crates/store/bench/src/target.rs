@@ -1,7 +1,7 @@
 //! The measured client: the Rust client, or a `libfdb_c`.
 
 use plinth_client::{RangeOptions, StreamingMode};
-use plinth_core::{Error, Key, KeySelector, Result, Value, Version};
+use plinth_core::{Error, Key, KeyRange, KeySelector, Result, Value, Version};
 use std::future::Future;
 use std::pin::Pin;
 
@@ -49,16 +49,11 @@ impl Transaction for plinth_client::Transaction {
 
     async fn get_range(&self, begin: Key, end: Key, rows: u64) -> Result<u64> {
         let options = RangeOptions {
-            limit: rows as i32,
             mode: StreamingMode::Exact,
-            ..RangeOptions::default()
+            ..RangeOptions::limit(rows as i32)
         };
-        let mut stream = self.get_range_stream(
-            KeySelector::first_greater_or_equal(begin),
-            KeySelector::first_greater_or_equal(end),
-            options,
-            false,
-        );
+        let (begin, end) = KeyRange::new(begin, end).selectors();
+        let mut stream = self.get_range_stream(begin, end, options, false);
         let mut found = 0;
         while let Some(rows) = stream.next_chunk().await? {
             found += rows.len() as u64;
@@ -68,15 +63,11 @@ impl Transaction for plinth_client::Transaction {
 
     async fn get_one(&self, begin: Key, end: Key, reverse: bool) -> Result<u64> {
         let options = RangeOptions {
-            limit: 1,
             mode: StreamingMode::Exact,
             reverse,
-            ..RangeOptions::default()
+            ..RangeOptions::limit(1)
         };
-        let (begin, end) = (
-            KeySelector::first_greater_or_equal(begin),
-            KeySelector::first_greater_or_equal(end),
-        );
+        let (begin, end) = KeyRange::new(begin, end).selectors();
         let found = plinth_client::Transaction::get_range(self, begin, end, options, false);
         Ok(found.await?.rows.len() as u64)
     }

@@ -3,9 +3,9 @@
 //! left. So the cluster must always serve again.
 
 use crate::cluster::{self, Shape};
-use crate::lies::{self, Kind};
-use crate::protection;
-use crate::scenario::{FaultMix, Scenario};
+use crate::faults::{Fault, FaultMix};
+use crate::scenario::Scenario;
+use crate::{lies, protection};
 use plinth_protocol::control::{ClusterInfo, KillRole, WORKER};
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::random::{below, chance, range};
@@ -45,10 +45,10 @@ pub async fn run(shape: Shape, scenario: Scenario, mix: FaultMix) {
         let fault = choose(&mix);
         calm = calm.max(plinth_runtime::now() + lasts(fault));
         match fault {
-            Fault::Lie(kind) => {
+            lie if lie.is_lie() => {
                 if calm < end {
                     plinth_runtime::sleep_until(calm).await;
-                    lies::strike(&shape, &transport, &database, kind).await;
+                    lies::strike(&shape, &transport, &database, lie).await;
                 }
             }
             fault @ (Fault::LoseMachine | Fault::BitRot | Fault::SickDisk) => {
@@ -89,38 +89,12 @@ pub async fn one_disk_stays_sick(shape: &Shape, mix: &FaultMix) {
     }
 }
 
-#[derive(Clone, Copy)]
-enum Fault {
-    KillProcess,
-    PowerCut,
-    PowerCutAll,
-    Partition,
-    Clog,
-    CutConnections,
-    PauseProcess,
-    BusyProcess,
-    DiskFull,
-    SlowDisk,
-    KillRole,
-    ClockDrift,
-    WallClock,
-    Suspend,
-    PowerCutRack,
-    Swizzle,
-    LoseMachine,
-    BitRot,
-    DiskErrors,
-    ReadOnlyDisk,
-    HungDisk,
-    SickDisk,
-    Lie(Kind),
-}
-
 /// Upper limit of the time that a fault lasts. A swizzle of many machines lasts longest. A permanent loss does not
 /// delay anything later.
 fn lasts(fault: Fault) -> Duration {
     Duration::from_secs(match fault {
-        Fault::Lie(_) | Fault::LoseMachine | Fault::BitRot | Fault::SickDisk => 1,
+        lie if lie.is_lie() => 1,
+        Fault::LoseMachine | Fault::BitRot | Fault::SickDisk => 1,
         Fault::Suspend => 40,
         Fault::Swizzle => 2 * control().machines().len() as u64,
         _ => 15,
@@ -128,35 +102,8 @@ fn lasts(fault: Fault) -> Duration {
 }
 
 fn choose(mix: &FaultMix) -> Fault {
-    let weights = [
-        (Fault::KillProcess, mix.kill_process),
-        (Fault::PowerCut, mix.power_cut),
-        (Fault::PowerCutAll, mix.power_cut_all),
-        (Fault::Partition, mix.partition),
-        (Fault::Clog, mix.clog),
-        (Fault::CutConnections, mix.cut_connections),
-        (Fault::PauseProcess, mix.pause_process),
-        (Fault::BusyProcess, mix.busy_process),
-        (Fault::DiskFull, mix.disk_full),
-        (Fault::SlowDisk, mix.slow_disk),
-        (Fault::KillRole, mix.kill_role),
-        (Fault::ClockDrift, mix.clock_drift),
-        (Fault::WallClock, mix.wall_clock),
-        (Fault::Suspend, mix.suspend),
-        (Fault::PowerCutRack, mix.power_cut_rack),
-        (Fault::Swizzle, mix.swizzle),
-        (Fault::LoseMachine, mix.lose_machine),
-        (Fault::BitRot, mix.bit_rot),
-        (Fault::DiskErrors, mix.disk_errors),
-        (Fault::ReadOnlyDisk, mix.read_only_disk),
-        (Fault::HungDisk, mix.hung_disk),
-        (Fault::SickDisk, mix.sick_disk),
-        (Fault::Lie(Kind::LyingSync), mix.lying_sync),
-        (Fault::Lie(Kind::LostWrite), mix.lost_write),
-        (Fault::Lie(Kind::MisdirectedWrite), mix.misdirected_write),
-    ];
-    let mut pick = below(weights.iter().map(|(_, weight)| u64::from(*weight)).sum());
-    for (fault, weight) in weights {
+    let mut pick = below(mix.weights().map(|(_, weight)| u64::from(weight)).sum());
+    for (fault, weight) in mix.weights() {
         if pick < u64::from(weight) {
             return fault;
         }

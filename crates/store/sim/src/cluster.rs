@@ -346,10 +346,8 @@ async fn follow_cluster_file(config: &mut WorkerConfig) {
 
 /// The cluster information that the controller sends to workers; `None` without an answer.
 pub async fn info(shape: &Shape, transport: &Transport) -> Option<ClusterInfo> {
-    let leader = election::current_leader(transport, &shape.coordinators()).await?;
-    let endpoint = leader.controller.endpoint::<GetClusterInfo>();
-    let call = transport.call(&endpoint, GetClusterInfo { known: 0 });
-    call.await.ok()
+    let asked = GetClusterInfo { known: 0 };
+    election::ask_controller(transport, &shape.coordinators(), asked).await
 }
 
 /// Creates the database and connects to it.

@@ -7,7 +7,8 @@
 //!
 //! - [`scenario`]: the kinds of cluster, faults and workloads that a run draws from.
 //! - `cluster`: the simulated machines and the workers on them.
-//! - `attrition`: the faults, and when they strike.
+//! - `faults`: the kinds of fault, and how often each strikes.
+//! - `attrition`: when and how they strike.
 //! - `protection`: decides which machines may be lost for good.
 //! - [`workloads`]: the work of clients, each with its oracle.
 //! - `applications`: services on top of the store, as far as they are linked.
@@ -26,6 +27,7 @@ mod applications;
 mod attrition;
 mod cluster;
 mod consistency;
+mod faults;
 pub mod hunt;
 mod idle;
 mod last_moment;

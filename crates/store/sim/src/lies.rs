@@ -12,6 +12,7 @@
 //!   single write; other writes may land in it.
 
 use crate::cluster::{self, Shape};
+use crate::faults::Fault;
 use crate::missing::machine_at;
 use crate::protection;
 use plinth_client::Database;
@@ -54,16 +55,9 @@ const RECOVERED: Duration = Duration::from_secs(40);
 const OTHERS_BACK_MS: u64 = 800;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-#[derive(Clone, Copy, Debug)]
-pub enum Kind {
-    LyingSync,
-    LostWrite,
-    MisdirectedWrite,
-}
-
 /// Strikes one machine with a lying disk and a power cut. The caller makes sure that nothing else is broken, and
 /// breaks nothing until this returns.
-pub async fn strike(shape: &Shape, transport: &Transport, database: &Database, kind: Kind) {
+pub async fn strike(shape: &Shape, transport: &Transport, database: &Database, kind: Fault) {
     if shape.config.replication < 2 {
         return;
     }
@@ -115,12 +109,12 @@ async fn find_victim(shape: &Shape, transport: &Transport, database: &Database) 
 /// Makes the disk lie while clients work. Commits acknowledged in the last moments are known as committed only to
 /// the log servers that hold them. So half of the lying syncs end with a commit of the harness, and many other
 /// pauses are short.
-async fn lie(shape: &Shape, database: &Database, machine: MachineId, kind: Kind) {
+async fn lie(shape: &Shape, database: &Database, machine: MachineId, kind: Fault) {
     let moment = |long_ms| match chance(0.5) {
         true => plinth_runtime::sleep(Duration::from_millis(range(1..40))),
         false => plinth_runtime::sleep(Duration::from_millis(range(40..long_ms))),
     };
-    if let Kind::LyingSync = kind {
+    if let Fault::LyingSync = kind {
         probe!("fault_syncs_lie");
         let lies = Sickness {
             lies: LIES[below(2) as usize],
@@ -144,7 +138,7 @@ async fn lie(shape: &Shape, database: &Database, machine: MachineId, kind: Kind)
             continue;
         }
         let into = match kind {
-            Kind::MisdirectedWrite => Some(if chance(0.5) { file } else { other }),
+            Fault::MisdirectedWrite => Some(if chance(0.5) { file } else { other }),
             _ => None,
         };
         if control().lead_next_write_astray(machine, file, into.map(PathBuf::as_path)) {

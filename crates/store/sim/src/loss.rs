@@ -8,7 +8,8 @@ use crate::workloads::until_done;
 use crate::{Failure, FailureKind};
 use plinth_client::{Database, RangeOptions, TransactionOption};
 use plinth_coordination::election;
-use plinth_core::{KeySelector, Result};
+use plinth_core::key::SYSTEM_BEGIN;
+use plinth_core::{KeyRange, Result};
 use plinth_protocol::status::GetStatus;
 use plinth_runtime::random::{below, range};
 use plinth_runtime::sim::control;
@@ -93,9 +94,8 @@ async fn read_row(database: &Database, row: u16) -> Result<Option<bytes::Bytes>>
 async fn count_rows(database: &Database) -> Result<usize> {
     let tr = database.create_transaction();
     tr.set_option(TransactionOption::Timeout(READ_LIMIT_MS))?;
-    let begin = KeySelector::first_greater_or_equal(&b""[..]);
-    let end = KeySelector::first_greater_or_equal(&b"\xff"[..]);
-    let rows = tr.get_range_all(begin, end, RangeOptions::default(), false);
+    let all = KeyRange::new(&b""[..], SYSTEM_BEGIN);
+    let rows = tr.get_rows(all, RangeOptions::default(), false);
     // An application may write rows of its own meanwhile.
     let is_ours = |key: &[u8]| matches!(key, [_, b'k']);
     Ok(rows.await?.iter().filter(|(key, _)| is_ours(key)).count())
@@ -104,11 +104,8 @@ async fn count_rows(database: &Database) -> Result<usize> {
 /// Checks the status document, if a controller still answers.
 async fn check_status(shape: &Shape) -> Verdict {
     let transport = shape.transport();
-    let asking = async {
-        let leader = election::current_leader(&transport, &shape.coordinators()).await?;
-        let endpoint = leader.controller.endpoint::<GetStatus>();
-        transport.call(&endpoint, GetStatus {}).await.ok()
-    };
+    let coordinators = shape.coordinators();
+    let asking = election::ask_controller(&transport, &coordinators, GetStatus {});
     let Some(Some(reply)) = plinth_runtime::timeout(Duration::from_secs(10), asking).await else {
         return Ok(());
     };

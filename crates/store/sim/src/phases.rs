@@ -1,7 +1,8 @@
 //! The phases of a run: create, work under faults, heal, demand service, check.
 
 use crate::cluster::{self, Databases, Shape};
-use crate::scenario::{FaultMix, Scenario};
+use crate::faults::FaultMix;
+use crate::scenario::Scenario;
 use crate::workloads::{self, Day, Space, Workload};
 use crate::{Drawn, Failure, FailureKind, attrition, consistency, idle, loss, names, strangers};
 use plinth_client::Database;
@@ -69,20 +70,18 @@ pub async fn run(
     draw_first_shards(&scenario, shape.seed);
     trace!("Shape", "shape" => format!("{shape:?}"));
     trace!("FaultMix", "mix" => format!("{mix:?}"));
-    if scenario.lose_data {
+    let open = async || {
         let opened = plinth_runtime::timeout(CREATE_LIMIT, cluster::open(&shape)).await;
-        let database = opened.ok_or_else(|| liveness("the database could not be created"))?;
-        return loss::run(&shape, &database).await;
+        opened.ok_or_else(|| liveness("the database could not be created"))
+    };
+    if scenario.lose_data {
+        return loss::run(&shape, &open().await?).await;
     }
     if scenario.idle_hours > 0 {
-        let opened = plinth_runtime::timeout(CREATE_LIMIT, cluster::open(&shape)).await;
-        let database = opened.ok_or_else(|| liveness("the database could not be created"))?;
-        return idle::run(&shape, &database, scenario.idle_hours).await;
+        return idle::run(&shape, &open().await?, scenario.idle_hours).await;
     }
     if scenario.siege {
-        let opened = plinth_runtime::timeout(CREATE_LIMIT, cluster::open(&shape)).await;
-        let database = opened.ok_or_else(|| liveness("the database could not be created"))?;
-        strangers::besiege(&shape, &database, scenario.fault_seconds).await;
+        strangers::besiege(&shape, &open().await?, scenario.fault_seconds).await;
         return Ok(());
     }
     let (databases, chosen, spare) = plinth_runtime::timeout(

@@ -1,5 +1,6 @@
 //! Scenarios: the kinds of cluster, faults and workloads that a run draws from. Data, not code.
 
+use crate::faults::FaultMix;
 use plinth_runtime::sim::worlds::{Limits, OwnWorld, own_worlds};
 use plinth_runtime::sim::{Draw, SimConfig};
 use plinth_workload::{Application, applications};
@@ -7,52 +8,6 @@ use std::ops::RangeInclusive;
 
 /// Port of an application's processes. The processes of the database have lower ports.
 pub const APPLICATION_PORT: u16 = 5000;
-
-/// Weights of the kinds of fault: how often each strikes, relative to the others.
-#[derive(Clone, Copy, Debug)]
-pub struct FaultMix {
-    pub kill_process: u32,
-    pub power_cut: u32,
-    pub power_cut_all: u32,
-    pub partition: u32,
-    pub clog: u32,
-    pub cut_connections: u32,
-    pub pause_process: u32,
-    /// A long turn of its event loop: the process lives, but sends nothing.
-    pub busy_process: u32,
-    pub disk_full: u32,
-    pub slow_disk: u32,
-    pub kill_role: u32,
-    pub clock_drift: u32,
-    /// A wall clock jumps by days. At the start, too, each is set wrong by a random time, or right.
-    pub wall_clock: u32,
-    /// A machine stops for a while with all its processes; its clocks have jumped when it continues.
-    pub suspend: u32,
-    /// All machines of a rack lose power at once.
-    pub power_cut_rack: u32,
-    /// Machines are cut off one after the other, and reconnected in another order (FDB §4).
-    pub swizzle: u32,
-    /// A machine is lost for good with its disk; only where that loses no data.
-    pub lose_machine: u32,
-    /// Bits flip in files of a machine's storage and log servers; only where the whole machine could be lost.
-    pub bit_rot: u32,
-    /// For a while some reads, writes and syncs of a disk fail.
-    pub disk_errors: u32,
-    /// For a while nothing can be written to a disk.
-    pub read_only_disk: u32,
-    /// For a while the syncs of a disk, or all its operations, do not return.
-    pub hung_disk: u32,
-    /// One of the three disk faults above for good, without healing at the end; only where the whole machine could
-    /// be lost.
-    pub sick_disk: u32,
-    /// For a while the syncs of a disk make nothing durable; then its machine loses power. Like the next two, only
-    /// where the whole machine could be lost.
-    pub lying_sync: u32,
-    /// A write is lost but reported as done; then its machine loses power.
-    pub lost_write: u32,
-    /// A write lands at another place but is reported as done; then its machine loses power.
-    pub misdirected_write: u32,
-}
 
 /// What a scenario draws a [`Service`] from.
 #[derive(Clone, Copy, Debug)]
@@ -137,62 +92,6 @@ pub struct Scenario {
     pub think_ms: RangeInclusive<u64>,
 }
 
-const ALL: FaultMix = FaultMix {
-    kill_process: 6,
-    power_cut: 5,
-    power_cut_all: 2,
-    partition: 4,
-    clog: 4,
-    cut_connections: 4,
-    pause_process: 2,
-    busy_process: 2,
-    disk_full: 2,
-    slow_disk: 2,
-    kill_role: 5,
-    clock_drift: 1,
-    wall_clock: 1,
-    suspend: 1,
-    power_cut_rack: 2,
-    swizzle: 2,
-    lose_machine: 2,
-    bit_rot: 2,
-    disk_errors: 2,
-    read_only_disk: 1,
-    hung_disk: 2,
-    sick_disk: 2,
-    lying_sync: 1,
-    lost_write: 1,
-    misdirected_write: 1,
-};
-
-const NONE: FaultMix = FaultMix {
-    kill_process: 0,
-    power_cut: 0,
-    power_cut_all: 0,
-    partition: 0,
-    clog: 0,
-    cut_connections: 0,
-    pause_process: 0,
-    busy_process: 0,
-    disk_full: 0,
-    slow_disk: 0,
-    kill_role: 0,
-    clock_drift: 0,
-    wall_clock: 0,
-    suspend: 0,
-    power_cut_rack: 0,
-    swizzle: 0,
-    lose_machine: 0,
-    bit_rot: 0,
-    disk_errors: 0,
-    read_only_disk: 0,
-    hung_disk: 0,
-    sick_disk: 0,
-    lying_sync: 0,
-    lost_write: 0,
-    misdirected_write: 0,
-};
-
 const STANDARD: Scenario = Scenario {
     name: "standard",
     about: "everything: any shape, every fault, random knobs and buggify",
@@ -200,7 +99,7 @@ const STANDARD: Scenario = Scenario {
     machines_max: 30,
     fault_seconds: 60,
     fault_interval_ms: 4000,
-    mix: ALL,
+    mix: FaultMix::ALL,
     swarm: true,
     hostile: true,
     resolvers_min: 1,
@@ -218,7 +117,7 @@ const STANDARD: Scenario = Scenario {
 
 /// Names of all kinds of fault.
 pub fn fault_kinds() -> Vec<String> {
-    let mut all = ALL.kinds();
+    let mut all = FaultMix::ALL.kinds();
     for kind in own_worlds().into_iter().flat_map(|world| (world.faults)()) {
         if !all.iter().any(|known| known == kind) {
             all.push(kind.to_owned());
@@ -246,7 +145,7 @@ const SCENARIOS: &[Scenario] = &[
         machines_max: 5,
         fault_seconds: 20,
         fault_interval_ms: 0,
-        mix: NONE,
+        mix: FaultMix::NONE,
         hostile: false,
         think_ms: 1..=50,
         ..STANDARD
@@ -263,7 +162,7 @@ const SCENARIOS: &[Scenario] = &[
             power_cut_rack: 2,
             kill_process: 2,
             disk_full: 1,
-            ..NONE
+            ..FaultMix::NONE
         },
         swarm: false,
         ..STANDARD
@@ -281,7 +180,7 @@ const SCENARIOS: &[Scenario] = &[
             kill_role: 1,
             pause_process: 1,
             busy_process: 1,
-            ..NONE
+            ..FaultMix::NONE
         },
         swarm: false,
         ..STANDARD
@@ -298,7 +197,7 @@ const SCENARIOS: &[Scenario] = &[
             power_cut_rack: 1,
             lose_machine: 2,
             bit_rot: 2,
-            ..NONE
+            ..FaultMix::NONE
         },
         swarm: false,
         ..STANDARD
@@ -321,7 +220,7 @@ const SCENARIOS: &[Scenario] = &[
             lying_sync: 2,
             lost_write: 1,
             misdirected_write: 1,
-            ..NONE
+            ..FaultMix::NONE
         },
         swarm: false,
         ..STANDARD
@@ -338,7 +237,7 @@ const SCENARIOS: &[Scenario] = &[
             lost_write: 3,
             misdirected_write: 3,
             kill_process: 1,
-            ..NONE
+            ..FaultMix::NONE
         },
         swarm: false,
         can_do_without_one: true,
@@ -357,7 +256,7 @@ const SCENARIOS: &[Scenario] = &[
             power_cut: 2,
             partition: 3,
             power_cut_all: 1,
-            ..NONE
+            ..FaultMix::NONE
         },
         swarm: false,
         resolvers_min: 2,
@@ -375,7 +274,7 @@ const SCENARIOS: &[Scenario] = &[
             kill_process: 4,
             power_cut: 2,
             partition: 1,
-            ..NONE
+            ..FaultMix::NONE
         },
         swarm: false,
         exchange_coordinators: true,
@@ -392,7 +291,7 @@ const SCENARIOS: &[Scenario] = &[
             kill_process: 3,
             power_cut: 1,
             cut_connections: 1,
-            ..NONE
+            ..FaultMix::NONE
         },
         swarm: false,
         named: true,
@@ -411,7 +310,7 @@ const SCENARIOS: &[Scenario] = &[
             pause_process: 2,
             busy_process: 2,
             power_cut_all: 1,
-            ..NONE
+            ..FaultMix::NONE
         },
         swarm: false,
         hostile: false,
@@ -439,7 +338,7 @@ const SCENARIOS: &[Scenario] = &[
             power_cut_rack: 1,
             kill_role: 3,
             partition: 1,
-            ..NONE
+            ..FaultMix::NONE
         },
         swarm: false,
         hostile: false,
@@ -453,7 +352,7 @@ const SCENARIOS: &[Scenario] = &[
         machines_max: 4,
         fault_seconds: 40,
         fault_interval_ms: 0,
-        mix: NONE,
+        mix: FaultMix::NONE,
         swarm: false,
         siege: true,
         ..STANDARD
@@ -464,7 +363,7 @@ const SCENARIOS: &[Scenario] = &[
         machines: 2..=7,
         machines_max: 7,
         fault_interval_ms: 0,
-        mix: NONE,
+        mix: FaultMix::NONE,
         lose_data: true,
         ..STANDARD
     },
@@ -474,7 +373,7 @@ const SCENARIOS: &[Scenario] = &[
         machines: 1..=2,
         machines_max: 2,
         fault_interval_ms: 0,
-        mix: NONE,
+        mix: FaultMix::NONE,
         swarm: false,
         hostile: false,
         idle_hours: 1,
@@ -553,64 +452,5 @@ impl Scenario {
             mix.kill_process = mix.kill_process.max(1);
         }
         mix
-    }
-}
-
-impl FaultMix {
-    fn weights_mut(&mut self) -> [(&'static str, &mut u32); 25] {
-        [
-            ("kill_process", &mut self.kill_process),
-            ("power_cut", &mut self.power_cut),
-            ("power_cut_all", &mut self.power_cut_all),
-            ("partition", &mut self.partition),
-            ("clog", &mut self.clog),
-            ("cut_connections", &mut self.cut_connections),
-            ("pause_process", &mut self.pause_process),
-            ("busy_process", &mut self.busy_process),
-            ("disk_full", &mut self.disk_full),
-            ("slow_disk", &mut self.slow_disk),
-            ("kill_role", &mut self.kill_role),
-            ("clock_drift", &mut self.clock_drift),
-            ("wall_clock", &mut self.wall_clock),
-            ("suspend", &mut self.suspend),
-            ("power_cut_rack", &mut self.power_cut_rack),
-            ("swizzle", &mut self.swizzle),
-            ("lose_machine", &mut self.lose_machine),
-            ("bit_rot", &mut self.bit_rot),
-            ("disk_errors", &mut self.disk_errors),
-            ("read_only_disk", &mut self.read_only_disk),
-            ("hung_disk", &mut self.hung_disk),
-            ("sick_disk", &mut self.sick_disk),
-            ("lying_sync", &mut self.lying_sync),
-            ("lost_write", &mut self.lost_write),
-            ("misdirected_write", &mut self.misdirected_write),
-        ]
-    }
-
-    /// Names of the kinds with a positive weight.
-    pub fn kinds(mut self) -> Vec<String> {
-        let weights = self.weights_mut().into_iter();
-        let strike = weights.filter(|(_, weight)| **weight > 0);
-        strike.map(|(name, _)| name.to_owned()).collect()
-    }
-
-    pub fn keep_only(&mut self, kinds: &[String]) {
-        for (name, weight) in self.weights_mut() {
-            if !kinds.iter().any(|kind| kind == name) {
-                *weight = 0;
-            }
-        }
-    }
-
-    pub fn leave_out(&mut self, kind: &str) {
-        for (name, weight) in self.weights_mut() {
-            if name == kind {
-                *weight = 0;
-            }
-        }
-    }
-
-    pub fn is_empty(self) -> bool {
-        self.kinds().is_empty()
     }
 }

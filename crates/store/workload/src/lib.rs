@@ -14,7 +14,7 @@ pub use application::{APPLICATIONS, Application, Kind, Place, Site, applications
 pub use space::Space;
 
 use plinth_client::{Database, RangeOptions, Transaction};
-use plinth_core::{Error, Key, KeySelector, Result, Value};
+use plinth_core::{Error, Key, Result, Value};
 use plinth_runtime::{Duration, Instant, random, trace_warn};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -104,9 +104,7 @@ pub async fn until_done<T>(
 /// Reads every row of a space in one transaction.
 pub async fn read_rows(database: &Database, space: Space) -> Vec<(Key, Value)> {
     until_done(database, async |tr| {
-        let begin = KeySelector::first_greater_or_equal(space.begin());
-        let end = KeySelector::first_greater_or_equal(space.end());
-        tr.get_range_all(begin, end, RangeOptions::default(), false)
+        tr.get_rows(space.range(), RangeOptions::default(), false)
             .await
     })
     .await

@@ -3,6 +3,7 @@
 //! byte would test little.
 
 use plinth_core::Key;
+use plinth_core::key::KeyRange;
 
 /// A range of first bytes, from `begin` up to, but not including, `end`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +67,10 @@ impl Space {
 
     pub fn end(&self) -> Key {
         vec![self.end].into()
+    }
+
+    pub fn range(&self) -> KeyRange {
+        KeyRange::new(self.begin(), self.end())
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::{Boxed, Complaints, Day, Space, Verdict, Workload, number, until_done};
 use plinth_client::{Database, RangeOptions, TransactionOption};
+use plinth_core::Key;
 use plinth_core::transaction_tag::TransactionTag;
-use plinth_core::{Key, KeySelector};
 use plinth_runtime::random;
 
 const ACCOUNTS: u64 = 20;
@@ -47,14 +47,9 @@ impl Bank {
     }
 
     async fn add_up(&self, database: &Database) {
-        let options = RangeOptions {
-            reverse: random::chance(0.5),
-            ..RangeOptions::default()
-        };
+        let options = RangeOptions::default().reversed_if(random::chance(0.5));
         let rows = until_done(database, async |tr| {
-            let begin = KeySelector::first_greater_or_equal(self.space.begin());
-            let end = KeySelector::first_greater_or_equal(self.space.end());
-            tr.get_range_all(begin, end, options, false).await
+            tr.get_rows(self.space.range(), options, false).await
         })
         .await;
         let sum: i64 = rows.iter().map(|(_, value)| number(value)).sum();

@@ -9,7 +9,7 @@
 use super::{Boxed, Complaints, Day, Ending, Space, Verdict, Workload, ending};
 use plinth_client::{Database, RangeOptions, Transaction, TransactionOption};
 use plinth_core::key::key_after;
-use plinth_core::{Error, Key, KeySelector, Result, Value};
+use plinth_core::{Error, Key, KeyRange, KeySelector, Result, Value};
 use plinth_runtime::random::{below, chance};
 use plinth_runtime::{probe, trace};
 use std::cell::Cell;
@@ -56,11 +56,7 @@ impl Look {
             0 => Look::Value(key(space)),
             1 => Look::Key(selector(space)),
             _ => {
-                let options = RangeOptions {
-                    limit: below(10) as i32,
-                    reverse: chance(0.5),
-                    ..RangeOptions::default()
-                };
+                let options = RangeOptions::limit(below(10) as i32).reversed_if(chance(0.5));
                 Look::Range(selector(space), selector(space), options)
             }
         }
@@ -151,9 +147,8 @@ impl ConflictRanges {
     /// Checks that the reported conflict ranges, if there are any, lie in the space that the reader reads.
     async fn check_report(&self, reader: &Transaction, space: Space) -> Result<()> {
         const PREFIX: &[u8] = b"\xff\xff/transaction/conflicting_keys/";
-        let (begin, end) = (PREFIX, b"\xff\xff/transaction/conflicting_keys0");
-        let at = KeySelector::first_greater_or_equal;
-        let report = reader.get_range_all(at(begin), at(end), RangeOptions::default(), false);
+        let all = KeyRange::new(PREFIX, &b"\xff\xff/transaction/conflicting_keys0"[..]);
+        let report = reader.get_rows(all, RangeOptions::default(), false);
         let borders = report.await?;
         let of = KEYS + 2 * FENCE;
         let ground = space.key(0, of)..=key_after(&space.key(of - 1, of));

@@ -15,7 +15,7 @@
 use super::{Boxed, Day, Ending, Space, Verdict, Workload, ending, get_together, read_rows};
 use judge::{Attempt, Read, Write};
 use plinth_client::{Database, RangeOptions, Transaction};
-use plinth_core::{Key, KeySelector, MutationKind, Result, Value, Version, Versionstamp};
+use plinth_core::{Key, KeyRange, MutationKind, Result, Value, Version, Versionstamp};
 use plinth_runtime::random::{below, chance, range};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -113,14 +113,9 @@ async fn read(tr: &Transaction, space: Space) -> Result<Read> {
         });
     }
     let (begin, end) = bounds(space);
-    let options = RangeOptions {
-        limit: below(8) as i32,
-        reverse: chance(0.5),
-        ..RangeOptions::default()
-    };
-    let from = KeySelector::first_greater_or_equal(begin.clone());
-    let to = KeySelector::first_greater_or_equal(end.clone());
-    let rows = tr.get_range_all(from, to, options, snapshot).await?;
+    let options = RangeOptions::limit(below(8) as i32).reversed_if(chance(0.5));
+    let range = KeyRange::new(begin.clone(), end.clone());
+    let rows = tr.get_rows(range, options, snapshot).await?;
     Ok(Read::Range {
         begin,
         end,

@@ -4,7 +4,7 @@
 
 use super::{Boxed, Complaints, Day, Space, Verdict, Workload, until_done};
 use plinth_client::{Database, RangeOptions, Transaction};
-use plinth_core::{Key, KeySelector, Value};
+use plinth_core::{Key, KeyRange, Value};
 use plinth_runtime::random::{below, range};
 use plinth_runtime::{Duration, sleep};
 use std::cell::RefCell;
@@ -44,11 +44,9 @@ impl Limits {
             CLIENTS => self.space.end(),
             next => self.key(next, 0),
         };
-        let begin = KeySelector::first_greater_or_equal(self.key(client, 0));
-        let end = KeySelector::first_greater_or_equal(end);
+        let rows = KeyRange::new(self.key(client, 0), end);
         until_done(database, async |tr: Transaction| {
-            let options = RangeOptions::default();
-            tr.get_range_all(begin.clone(), end.clone(), options, true)
+            tr.get_rows(rows.clone(), RangeOptions::default(), true)
                 .await
         })
         .await

@@ -5,11 +5,10 @@ use super::{Boxed, Complaints, Day, Shape, Space, Verdict, Workload};
 use plinth_client::{Database, RangeOptions, Transaction};
 use plinth_control::movement;
 use plinth_core::codec::Codec;
-use plinth_core::key::KeyRange;
 use plinth_core::system_keys::{
     SERVER_LIST, SERVER_LIST_END, ShardRecord, StorageServerRecord, parse_server_list_key,
 };
-use plinth_core::{Error, Key, KeySelector, Result, Uid};
+use plinth_core::{Error, Key, KeyRange, Result, Uid};
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::random::{below, chance, range, shuffle};
 use plinth_runtime::{Duration, probe};
@@ -123,10 +122,8 @@ impl Moves {
 
 async fn read_map(database: &Database) -> Result<(Vec<Shard>, Servers)> {
     movement::run(database, async |tr| {
-        let begin = KeySelector::first_greater_or_equal(SERVER_LIST);
-        let end = KeySelector::first_greater_or_equal(SERVER_LIST_END);
-        let options = RangeOptions::default();
-        let rows = tr.get_range_all(begin, end, options, false).await?;
+        let all = KeyRange::new(SERVER_LIST, SERVER_LIST_END);
+        let rows = tr.get_rows(all, RangeOptions::default(), false).await?;
         let mut servers = Servers::new();
         for (key, value) in rows {
             let id = parse_server_list_key(&key).ok_or(Error::file_corrupt)?;

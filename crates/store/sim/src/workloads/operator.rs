@@ -55,12 +55,8 @@ impl Operator {
     }
 
     async fn workers(&self) -> Option<Vec<RegisterWorker>> {
-        let leader = election::current_leader(&self.transport, &self.coordinators).await?;
-        let controller = leader.controller;
-        let call = self
-            .transport
-            .call(&controller.endpoint::<GetWorkers>(), GetWorkers {});
-        Some(call.await.ok()?.workers)
+        let asked = election::ask_controller(&self.transport, &self.coordinators, GetWorkers {});
+        Some(asked.await?.workers)
     }
 
     /// Makes the controller look at the configuration now, instead of at its next regular check.

@@ -66,12 +66,9 @@ impl Plot {
     }
 
     async fn rows(&self, tr: &Transaction) -> Result<Rows> {
-        let begin = KeySelector::first_greater_or_equal(self.begin.clone());
-        let end = KeySelector::first_greater_or_equal(self.end.clone());
-        let rows = tr
-            .get_range_all(begin, end, RangeOptions::default(), chance(0.5))
-            .await?;
-        Ok(rows.into_iter().collect())
+        let all = self.space.range();
+        let rows = tr.get_rows(all, RangeOptions::default(), chance(0.5));
+        Ok(rows.await?.into_iter().collect())
     }
 }
 
@@ -132,11 +129,7 @@ impl Read {
             2 => Read::GetKey(selector(below(16) as i32 - 7)),
             _ => {
                 let (begin, end) = (selector(below(6) as i32 - 2), selector(below(6) as i32 - 2));
-                let options = RangeOptions {
-                    limit: below(6) as i32,
-                    reverse: chance(0.5),
-                    ..RangeOptions::default()
-                };
+                let options = RangeOptions::limit(below(6) as i32).reversed_if(chance(0.5));
                 Read::GetRange(begin, end, options)
             }
         }

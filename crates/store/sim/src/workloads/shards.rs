@@ -90,11 +90,7 @@ impl Shards {
 async fn holder_of(tr: &Transaction, entry: &Key) -> Result<Option<Key>> {
     let begin = KeySelector::first_greater_or_equal(KEY_SERVERS);
     let end = KeySelector::first_greater_than(entry.clone());
-    let options = RangeOptions {
-        limit: 1,
-        reverse: true,
-        ..RangeOptions::default()
-    };
+    let options = RangeOptions::limit(1).reversed();
     let rows = tr.get_range_all(begin, end, options, false).await?;
     Ok(rows.into_iter().next().map(|(_, record)| record))
 }

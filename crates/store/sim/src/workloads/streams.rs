@@ -10,7 +10,7 @@ use plinth_client::{
     StreamOptions, Transaction,
 };
 use plinth_core::key::{KeyRange, printable};
-use plinth_core::{Error, Key, KeySelector, Mutation, MutationKind, Result, Value, atomic};
+use plinth_core::{Error, Key, Mutation, MutationKind, Result, Value, atomic};
 use plinth_runtime::{Duration, probe, random};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -186,9 +186,9 @@ impl Streams {
     }
 
     async fn find_difference(&self, tr: &Transaction) -> Result<Option<String>> {
-        let rows = rows_of(tr, self.data.begin(), self.data.end()).await?;
+        let rows = rows_of(tr, self.data.range()).await?;
         let prefix = self.replica.begin();
-        let stored = rows_of(tr, prefix.clone(), self.replica.end()).await?;
+        let stored = rows_of(tr, self.replica.range()).await?;
         let mut replica: Rows = stored
             .into_iter()
             .map(|(key, value)| (key.slice(prefix.len()..), value))
@@ -227,7 +227,7 @@ impl Streams {
         let number = self.next_brief.replace(self.next_brief.get() + 1);
         let (name, key) = (format!("brief {number}"), self.row());
         let range = match random::chance(0.5) {
-            true => KeyRange::new(self.data.begin(), self.data.end()),
+            true => self.data.range(),
             false => KeyRange::single(&key),
         };
         let options = StreamOptions::changes(vec![range]);
@@ -274,8 +274,7 @@ impl Streams {
         plinth_runtime::sleep(Duration::from_millis(random::below(2000))).await;
         let left = until_done(database, async |tr| {
             tr.set_option(plinth_client::TransactionOption::ReadSystemKeys)?;
-            let range = plinth_core::streams::data_range(stream.id());
-            rows_of(&tr, range.begin, range.end).await
+            rows_of(&tr, plinth_core::streams::data_range(stream.id())).await
         });
         if !left.await.is_empty() {
             self.complaints.add(format!("{name} left rows behind"));
@@ -440,13 +439,8 @@ fn apply(rows: &mut Rows, mutation: &Mutation) {
     };
 }
 
-async fn rows_of(tr: &Transaction, begin: Key, end: Key) -> Result<Rows> {
-    let rows = tr.get_range_all(
-        KeySelector::first_greater_or_equal(begin),
-        KeySelector::first_greater_or_equal(end),
-        RangeOptions::default(),
-        true,
-    );
+async fn rows_of(tr: &Transaction, range: KeyRange) -> Result<Rows> {
+    let rows = tr.get_rows(range, RangeOptions::default(), true);
     Ok(rows.await?.into_iter().collect())
 }
 
@@ -459,7 +453,7 @@ impl Workload for Streams {
 
     fn setup(&self, database: Database) -> Boxed<'_, ()> {
         Box::pin(async move {
-            let range = KeyRange::new(self.data.begin(), self.data.end());
+            let range = self.data.range();
             let audited = StreamOptions::changes(vec![range.clone()]);
             let streams = [
                 (CHANGES, StreamOptions::changes(vec![range]).keep_all()),

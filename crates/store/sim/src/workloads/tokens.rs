@@ -9,7 +9,7 @@ use bytes::Bytes;
 use plinth_access::{clients_row, key_row};
 use plinth_client::{Database, RangeOptions, Transaction, TransactionOption};
 use plinth_core::key::prefix_end;
-use plinth_core::{Error, Key, KeySelector, Result};
+use plinth_core::{Error, Key, KeyRange, Result};
 use plinth_identity::tokens::{Claims, SigningKey};
 use plinth_runtime::random::{below, chance};
 use plinth_runtime::{Duration, Instant, now, probe, sleep, timeout, unix_time_ms};
@@ -124,8 +124,7 @@ impl Tokens {
             Operation::Get => return transaction.get(self.row(group), false).await.map(drop),
             Operation::Range => {
                 let end = prefix_end(&prefix).expect("it ends with a slash");
-                let begin = KeySelector::first_greater_or_equal(prefix);
-                let end = KeySelector::first_greater_or_equal(end);
+                let (begin, end) = KeyRange::new(prefix, end).selectors();
                 let options = RangeOptions::default();
                 let rows = transaction.get_range(begin, end, options, chance(0.5));
                 return rows.await.map(drop);
