@@ -6,6 +6,8 @@ use plinth_keeper_bench::run::{Disturbance, Plan, Server, reach, run as run_all}
 use plinth_measure::runs::parse_runs;
 use plinth_measure::{Calibration, server_cpu};
 use plinth_runtime::{Duration, random};
+use plinth_terminal::choices::unknown;
+use plinth_terminal::commands::Commands;
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::raise_file_limit;
 use plinth_terminal::seconds::{parse_positive, parse_seconds};
@@ -14,14 +16,8 @@ use serde_json::Value;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
-#[derive(clap::Args, Debug)]
-pub struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(clap::Subcommand, Debug)]
-enum Command {
+pub enum Command {
     /// Run workloads on servers in turn, and print how the first compares with the others
     Run(Box<Run>),
     /// Make an HTML page with plots from the output of `keeper bench run --json-file`
@@ -132,8 +128,8 @@ fn parse_pids(text: &str) -> Result<(String, Vec<u32>), String> {
     Ok((name, pids?))
 }
 
-pub fn run(arguments: Arguments) -> Outcome {
-    match arguments.command {
+pub fn run(Commands { command }: Commands<Command>) -> Outcome {
+    match command {
         Command::Run(arguments) => measure(&arguments),
         Command::Report(arguments) => make_page(&arguments),
     }
@@ -251,13 +247,8 @@ fn workloads(arguments: &Run) -> Outcome<Vec<Workload>> {
         return Ok(all);
     }
     let parse = |name: &String| {
-        Workload::parse(name).ok_or_else(|| {
-            let names: Vec<String> = Workload::all().into_iter().map(|w| w.name).collect();
-            format!(
-                "--workload: there is no `{name}'; there are {}",
-                names.join(", ")
-            )
-        })
+        let known = || Workload::all().into_iter().map(|workload| workload.name);
+        Workload::parse(name).ok_or_else(|| unknown("--workload", name, known()))
     };
     arguments.workloads.iter().map(parse).collect()
 }

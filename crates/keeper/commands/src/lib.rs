@@ -28,7 +28,7 @@ enum Command {
     Drop(tree::DropArguments),
     /// Compare servers that speak ZooKeeper's protocol, in alternating runs
     #[cfg(feature = "bench")]
-    Bench(bench::Arguments),
+    Bench(Commands<bench::Command>),
 }
 
 plinth_terminal::command!(

@@ -10,6 +10,7 @@ use plinth_measure::runs::{parse_runs, sets};
 use plinth_measure::{Calibration, grouped, server_cpu};
 use plinth_runtime::Duration;
 use plinth_terminal::Outcome;
+use plinth_terminal::choices::unknown;
 use plinth_terminal::commands::Commands;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::numbers::within;
@@ -165,14 +166,9 @@ fn run_workload(arguments: Run) -> Outcome {
 }
 
 fn measure(arguments: Run) -> Outcome {
-    let workload = Workload::parse(&arguments.workload).ok_or_else(|| {
-        let names: Vec<&str> = Workload::all().iter().map(|w| w.name).collect();
-        format!(
-            "--workload: there is no `{}'; there are {}",
-            arguments.workload,
-            names.join(", ")
-        )
-    })?;
+    let name = &arguments.workload;
+    let known = || Workload::all().iter().map(|workload| workload.name);
+    let workload = Workload::parse(name).ok_or_else(|| unknown("--workload", name, known()))?;
     connect::block_on(async {
         let connection = arguments.cluster.connect().await?;
         let server_pids = match &arguments.server_pid[..] {

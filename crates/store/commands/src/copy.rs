@@ -12,7 +12,8 @@ mod side;
 
 use crate::rows::RangeArguments;
 use indicatif::ProgressBar;
-use pieces::{Piece, Progress, Sum};
+use pieces::{Progress, Sum};
+use plinth_core::KeyRange;
 use plinth_core::key::printable;
 use plinth_measure::grouped;
 use plinth_runtime::{TaskGroup, now};
@@ -88,8 +89,7 @@ plinth_terminal::command!(
 );
 
 fn run(arguments: Arguments) -> Outcome {
-    let (begin, end) = arguments.range.parse()?;
-    let whole = Piece { begin, end };
+    let whole = arguments.range.parse()?;
     connect::block_on(async {
         let mut libraries = Libraries::new(arguments.tls.clone(), arguments.api_version);
         let from = libraries.open("--from", &arguments.from, arguments.from_library.as_deref());
@@ -103,7 +103,12 @@ fn run(arguments: Arguments) -> Outcome {
             side.limit(arguments.timeout);
             side.check(&whole).await?;
         }
-        Copy::new(&arguments, from, to).run(whole).await
+        let copy = Copy {
+            from,
+            to,
+            arguments,
+        };
+        copy.run(whole).await
     })
 }
 
@@ -111,13 +116,7 @@ fn run(arguments: Arguments) -> Outcome {
 struct Copy {
     from: Side,
     to: Side,
-    jobs: usize,
-    piece_bytes: i64,
-    overwrite: bool,
-    verify_only: bool,
-    resume: bool,
-    progress_file: PathBuf,
-    json: bool,
+    arguments: Arguments,
 }
 
 /// Rows and bytes copied so far.
@@ -135,25 +134,11 @@ impl Total {
 }
 
 impl Copy {
-    fn new(arguments: &Arguments, from: Side, to: Side) -> Self {
-        Copy {
-            from,
-            to,
-            jobs: arguments.jobs as usize,
-            piece_bytes: arguments.piece_bytes,
-            overwrite: arguments.overwrite,
-            verify_only: arguments.verify_only,
-            resume: arguments.resume,
-            progress_file: arguments.progress.clone(),
-            json: arguments.json,
-        }
-    }
-
-    async fn run(self, whole: Piece) -> Outcome {
+    async fn run(self, whole: KeyRange) -> Outcome {
         let start = now();
         let copied = Rc::new(Total::default());
         let mut pieces = Vec::new();
-        if self.verify_only {
+        if self.arguments.verify_only {
             pieces = self.cut(&whole).await?;
         } else {
             let mut progress = self.begin(&whole).await?;
@@ -163,27 +148,30 @@ impl Copy {
         }
         let mut verified = self.verify(&pieces).await?;
         for _ in 1..PASSES_MAX {
-            if verified.different.is_empty() || self.verify_only {
+            if verified.different.is_empty() || self.arguments.verify_only {
                 break;
             }
             let again = verified.different.clone();
             self.copy_again(again, &copied).await?;
             verified = self.verify(&pieces).await?;
         }
-        if !self.verify_only && verified.different.is_empty() {
-            Progress::remove(&self.progress_file)?;
+        if !self.arguments.verify_only && verified.different.is_empty() {
+            Progress::remove(&self.arguments.progress)?;
         }
         let seconds = (now() - start).as_secs_f64();
         self.report(&verified, &copied, pieces.len(), seconds)
     }
 
-    async fn cut(&self, whole: &Piece) -> Outcome<Vec<Piece>> {
-        let points = self.from.split_points(whole, self.piece_bytes).await?;
+    async fn cut(&self, whole: &KeyRange) -> Outcome<Vec<KeyRange>> {
+        let points = self
+            .from
+            .split_points(whole, self.arguments.piece_bytes)
+            .await?;
         Ok(pieces::between(whole, points))
     }
 
     /// The pieces to copy: those in the progress file if the copy is resumed, otherwise new ones.
-    async fn begin(&self, whole: &Piece) -> Outcome<Progress> {
+    async fn begin(&self, whole: &KeyRange) -> Outcome<Progress> {
         let what = format!(
             "{} -> {} {} {}",
             self.from.connection(),
@@ -191,28 +179,28 @@ impl Copy {
             printable(&whole.begin),
             printable(&whole.end)
         );
-        if self.resume {
-            return Progress::read(&self.progress_file, &what);
+        if self.arguments.resume {
+            return Progress::read(&self.arguments.progress, &what);
         }
-        if !self.overwrite && !self.to.is_empty(whole).await? {
+        if !self.arguments.overwrite && !self.to.is_empty(whole).await? {
             return Err(
                 "the target holds data in that range; --overwrite replaces it, --resume goes on with an earlier copy"
                     .into(),
             );
         }
-        Progress::create(&self.progress_file, &what, self.cut(whole).await?)
+        Progress::create(&self.arguments.progress, &what, self.cut(whole).await?)
     }
 
     async fn copy(&self, left: Vec<usize>, progress: &mut Progress, total: &Rc<Total>) -> Outcome {
         let bar = progress::bar(progress.pieces().len() as u64, "copying");
         bar.set_position((progress.pieces().len() - left.len()) as u64);
-        let pieces: Vec<(usize, Piece)> = left
+        let pieces: Vec<(usize, KeyRange)> = left
             .into_iter()
             .map(|number| (number, progress.pieces()[number].clone()))
             .collect();
         let progress = Rc::new(RefCell::new(progress.reopen()?));
         let (from, to, total) = (self.from.clone(), self.to.clone(), total.clone());
-        self.side_by_side(pieces, bar, move |(number, piece): (usize, Piece)| {
+        self.side_by_side(pieces, bar, move |(number, piece): (usize, KeyRange)| {
             let (from, to, total) = (from.clone(), to.clone(), total.clone());
             let progress = progress.clone();
             async move {
@@ -223,7 +211,7 @@ impl Copy {
         .await
     }
 
-    async fn copy_again(&self, pieces: Vec<Piece>, total: &Rc<Total>) -> Outcome {
+    async fn copy_again(&self, pieces: Vec<KeyRange>, total: &Rc<Total>) -> Outcome {
         let bar = progress::bar(pieces.len() as u64, "copying again what differs");
         let (from, to, total) = (self.from.clone(), self.to.clone(), total.clone());
         self.side_by_side(pieces, bar, move |piece| {
@@ -233,7 +221,7 @@ impl Copy {
         .await
     }
 
-    async fn verify(&self, pieces: &[Piece]) -> Outcome<Verified> {
+    async fn verify(&self, pieces: &[KeyRange]) -> Outcome<Verified> {
         let bar = progress::bar(pieces.len() as u64, "verifying");
         let verified = Rc::new(RefCell::new(Verified::default()));
         let (from, to, noted) = (self.from.clone(), self.to.clone(), verified.clone());
@@ -265,7 +253,7 @@ impl Copy {
         let queue = Rc::new(RefCell::new(VecDeque::from(items)));
         let (work, failure) = (Rc::new(work), Rc::new(RefCell::new(None)));
         let workers = TaskGroup::new();
-        let running: Vec<_> = (0..self.jobs)
+        let running: Vec<_> = (0..self.arguments.jobs)
             .map(|_| {
                 let (queue, work) = (queue.clone(), work.clone());
                 let (failure, bar) = (failure.clone(), bar.clone());
@@ -290,8 +278,8 @@ impl Copy {
     }
 
     fn report(&self, verified: &Verified, copied: &Total, pieces: usize, seconds: f64) -> Outcome {
-        let different: Vec<String> = verified.different.iter().map(Piece::shown).collect();
-        if self.json {
+        let different: Vec<String> = verified.different.iter().map(shown).collect();
+        if self.arguments.json {
             let document = serde_json::json!({
                 "pieces": pieces, "rows": verified.sum.rows, "bytes": verified.sum.bytes,
                 "checksum": verified.sum.shown(), "rows_copied": copied.rows.get(),
@@ -322,26 +310,24 @@ impl Copy {
 struct Verified {
     /// Sum of the source.
     sum: Sum,
-    different: Vec<Piece>,
+    different: Vec<KeyRange>,
+}
+
+fn shown(piece: &KeyRange) -> String {
+    format!("{} to {}", printable(&piece.begin), printable(&piece.end))
 }
 
 /// Makes the piece of the target equal to that of the source, chunk by chunk.
-async fn copy_piece(from: &Side, to: &Side, piece: &Piece, total: &Total) -> Outcome {
+async fn copy_piece(from: &Side, to: &Side, piece: &KeyRange, total: &Total) -> Outcome {
     let mut begin = piece.begin.clone();
     loop {
-        let rest = Piece {
-            begin: begin.clone(),
-            end: piece.end.clone(),
-        };
+        let rest = KeyRange::new(begin.clone(), piece.end.clone());
         let (rows, more) = from.read(&rest).await?;
         let end = match rows.last() {
             Some((last, _)) if more => plinth_core::key::key_after(last),
             _ => piece.end.clone(),
         };
-        let chunk = Piece {
-            begin,
-            end: end.clone(),
-        };
+        let chunk = KeyRange::new(begin, end.clone());
         to.replace(&chunk, &rows).await?;
         let bytes = rows.iter().map(|(key, value)| key.len() + value.len());
         total.add(rows.len() as u64, bytes.sum::<usize>() as u64);

@@ -9,14 +9,13 @@
 use crate::rows::{self, Format, RangeArguments};
 use plinth_client::{RangeOptions, StreamingMode, Transaction};
 use plinth_core::key::key_after;
-use plinth_core::{Error, Key, KeySelector, Value};
+use plinth_core::{Error, Key, KeyRange, Value};
 use plinth_measure::grouped;
 use plinth_runtime::now;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::{Outcome, progress};
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
-use std::ops::Range;
 
 const WRITE_BUFFER_BYTES: usize = 1 << 20;
 /// Bytes requested per read.
@@ -61,19 +60,15 @@ fn run(arguments: Arguments) -> Outcome {
     })
 }
 
-async fn write(
-    arguments: &Arguments,
-    connection: &Connection,
-    (mut begin, end): (Key, Key),
-) -> Outcome {
+async fn write(arguments: &Arguments, connection: &Connection, mut range: KeyRange) -> Outcome {
     let format = Format::choose(arguments.format, &arguments.file);
     let (mut file, mut has_some) = (None, false);
     let out: Box<dyn Write> = if arguments.file == "-" {
         Box::new(std::io::stdout())
     } else {
-        let (opened, last) = open_output(arguments, format, &begin..&end)?;
+        let (opened, last) = open_output(arguments, format, &range)?;
         if let Some(last) = last {
-            begin = key_after(&last);
+            range.begin = key_after(&last);
             has_some = true;
         }
         let written = opened.try_clone();
@@ -85,7 +80,7 @@ async fn write(
         has_some,
         may_be_many: arguments.force || arguments.resume,
     };
-    let done = dump(arguments, connection, snapshots, format, begin..end, out).await?;
+    let done = dump(arguments, connection, snapshots, format, range, out).await?;
     if let Some(file) = file {
         write_out(&arguments.file, file.sync_all())?;
     }
@@ -98,7 +93,7 @@ async fn write(
 fn open_output(
     arguments: &Arguments,
     format: Format,
-    range: Range<&Key>,
+    range: &KeyRange,
 ) -> Outcome<(File, Option<Key>)> {
     let name = &arguments.file;
     let cannot = |error: std::io::Error| format!("{name}: {error}");
@@ -134,10 +129,12 @@ fn open_output(
         None => None,
     };
     match &last {
-        Some(last) if last < range.start => {
+        Some(last) if *last < range.begin => {
             return Err(no_dump("its last key is before --begin"));
         }
-        Some(last) if last >= range.end => return Err(no_dump("its last key is not before --end")),
+        Some(last) if *last >= range.end => {
+            return Err(no_dump("its last key is not before --end"));
+        }
         _ => {}
     }
     file.set_len(whole_bytes).map_err(cannot)?;
@@ -193,16 +190,16 @@ async fn dump(
     connection: &Connection,
     snapshots: Snapshots,
     format: Format,
-    range: Range<Key>,
+    mut range: KeyRange,
     mut out: BufWriter<Box<dyn Write>>,
 ) -> Outcome<String> {
     let bar = progress::bar(0, "dumping");
-    let (name, mut begin, end) = (&arguments.file[..], range.start, range.end);
+    let name = &arguments.file[..];
     let (start, mut count, mut taken) = (now(), 0u64, 1u64);
     let mut transaction = connection.database.create_transaction();
     let mut text = String::new();
     loop {
-        let (pairs, more) = match next_chunk(&transaction, &begin, &end).await {
+        let (pairs, more) = match next_chunk(&transaction, &range).await {
             Ok(chunk) => chunk,
             Err(error) => {
                 let next = go_on(connection, &transaction, error, count).await?;
@@ -220,7 +217,7 @@ async fn dump(
         count += pairs.len() as u64;
         bar.set_message(format!("{} pairs", grouped(count as f64)));
         match pairs.last() {
-            Some((last, _)) if more => begin = key_after(last),
+            Some((last, _)) if more => range.begin = key_after(last),
             _ => break,
         }
     }
@@ -287,21 +284,15 @@ async fn transaction_is_spent(connection: &Connection) -> bool {
 
 async fn next_chunk(
     transaction: &Transaction,
-    begin: &Key,
-    end: &Key,
+    range: &KeyRange,
 ) -> plinth_core::Result<(Vec<(Key, Value)>, bool)> {
     let options = RangeOptions {
         target_bytes: CHUNK_BYTES,
         mode: StreamingMode::Exact,
         ..RangeOptions::default()
     };
-    let chunk = transaction.get_range(
-        KeySelector::first_greater_or_equal(begin.clone()),
-        KeySelector::first_greater_or_equal(end.clone()),
-        options,
-        true,
-    );
-    let chunk = chunk.await?;
+    let (begin, end) = range.clone().selectors();
+    let chunk = transaction.get_range(begin, end, options, true).await?;
     Ok((chunk.rows, chunk.more))
 }
 

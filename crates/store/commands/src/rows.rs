@@ -9,7 +9,7 @@
 //! `\n`, `\r`, `\0`, and any other text as its UTF-8 bytes. (In JSON each of these backslashes is itself escaped.)
 
 use bytes::Bytes;
-use plinth_core::Key;
+use plinth_core::KeyRange;
 use plinth_core::key::{KEY_BYTES_MAX, SYSTEM_BEGIN, VALUE_BYTES_MAX, printable, unprintable};
 use plinth_terminal::Outcome;
 use serde_json::Value;
@@ -26,11 +26,10 @@ pub struct RangeArguments {
 }
 
 impl RangeArguments {
-    pub fn parse(&self) -> Outcome<(Key, Key)> {
+    pub fn parse(&self) -> Outcome<KeyRange> {
         let key = |name: &str, text: &str| {
-            unprintable(text).map(Key::from).ok_or_else(|| {
-                format!("{name}: there is a broken escape; a backslash itself is written \\\\")
-            })
+            let key = unescape(text.as_bytes());
+            key.map_err(|what| format!("{name}: {what}"))
         };
         let (begin, end) = (key("--begin", &self.begin)?, key("--end", &self.end)?);
         if begin > end {
@@ -39,7 +38,7 @@ impl RangeArguments {
         if end[..] > *SYSTEM_BEGIN {
             return Err("--end is beyond \\xff; keys from there on belong to the system".into());
         }
-        Ok((begin, end))
+        Ok(KeyRange { begin, end })
     }
 }
 

@@ -4,6 +4,8 @@ use plinth_runtime::Duration;
 use plinth_sim::{
     HAS_PLANTED_FAULTS, HuntOptions, Limits, RunOptions, hunt, scenario, scenarios, workloads,
 };
+use plinth_terminal::choices::unknown;
+use plinth_terminal::commands::Commands;
 use plinth_terminal::numbers::within;
 use plinth_terminal::{Outcome, progress};
 use std::ops::RangeInclusive;
@@ -11,14 +13,8 @@ use std::ops::RangeInclusive;
 /// The scenario with every kind of fault and workload.
 const STANDARD: &str = "standard";
 
-#[derive(clap::Args, Debug)]
-pub struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(clap::Subcommand, Debug)]
-enum Command {
+pub enum Command {
     /// Run one seed; exits with 1 if a promise was broken, 3 after a crash, 4 if the cluster did not serve again, 5
     /// if two runs differ
     Run(Run),
@@ -147,10 +143,7 @@ fn check_service(service: &str, scenario: &str) -> Outcome {
     let known: Vec<&str> = scenario::services().iter().map(|one| one.name()).collect();
     match known.contains(&service) {
         true => Ok(()),
-        false => Err(format!(
-            "--service: there is no `{service}'; there are {}",
-            known.join(", ")
-        )),
+        false => Err(unknown("--service", service, known)),
     }
 }
 
@@ -162,10 +155,7 @@ fn names(option: &str, list: Option<String>, known: &[String]) -> Outcome<Option
     let words = list.split(',').map(str::trim);
     let words: Vec<String> = words.filter(|w| !w.is_empty()).map(String::from).collect();
     match words.iter().find(|word| !known.contains(word)) {
-        Some(word) => Err(format!(
-            "{option}: there is no `{word}'; there are {}",
-            known.join(", ")
-        )),
+        Some(word) => Err(unknown(option, word, known)),
         None => Ok(Some(words)),
     }
 }
@@ -202,8 +192,8 @@ fn parse_budget(text: &str) -> Result<Duration, String> {
     }
 }
 
-pub fn run(arguments: Arguments) -> Outcome {
-    match arguments.command {
+pub fn run(Commands { command }: Commands<Command>) -> Outcome {
+    match command {
         Command::Run(run) => run_one(run),
         Command::Hunt(hunt) => run_many(hunt),
         Command::Shrink(shrink) => make_smaller(shrink),
@@ -238,11 +228,8 @@ fn check_names(scenario: &str, planted_fault: Option<&str>) -> Outcome {
     }
     let faults = plinth_runtime::fault::all();
     if !faults.iter().any(|known| known.name == fault) {
-        let names: Vec<&str> = faults.iter().map(|known| known.name).collect();
-        return Err(format!(
-            "--planted-fault: there is no `{fault}'; there are {}",
-            names.join(", ")
-        ));
+        let names = faults.iter().map(|known| known.name);
+        return Err(unknown("--planted-fault", fault, names));
     }
     Ok(())
 }

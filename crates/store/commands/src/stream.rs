@@ -471,26 +471,6 @@ fn parse_hex(text: &str) -> Option<Position> {
     Position::from_bytes(&bytes?)
 }
 
-/// Name of a mutation's kind, as in the shell and the bindings.
-fn kind_name(kind: MutationKind) -> &'static str {
-    match kind {
-        MutationKind::Set => "set",
-        MutationKind::ClearRange => "clear",
-        MutationKind::Add => "add",
-        MutationKind::And => "bit_and",
-        MutationKind::Or => "bit_or",
-        MutationKind::Xor => "bit_xor",
-        MutationKind::AppendIfFits => "append_if_fits",
-        MutationKind::Max => "max",
-        MutationKind::Min => "min",
-        MutationKind::SetVersionstampedKey => "set_versionstamped_key",
-        MutationKind::SetVersionstampedValue => "set_versionstamped_value",
-        MutationKind::ByteMin => "byte_min",
-        MutationKind::ByteMax => "byte_max",
-        MutationKind::CompareAndClear => "compare_and_clear",
-    }
-}
-
 fn in_words(entry: &StreamEntry) -> String {
     let at = hex(entry.position);
     match &entry.content {
@@ -498,7 +478,7 @@ fn in_words(entry: &StreamEntry) -> String {
         StreamContent::Changed(mutations) => {
             let words = |mutation: Mutation| {
                 let (first, second) = (printable(&mutation.first), printable(&mutation.second));
-                format!("{at}  {} {first} {second}", kind_name(mutation.kind))
+                format!("{at}  {} {first} {second}", mutation.kind.name())
             };
             mutations
                 .iter_owned()
@@ -520,7 +500,7 @@ fn in_json(entry: &StreamEntry) -> String {
                     MutationKind::ClearRange => {
                         json!({"type": "clear", "begin": first, "end": second})
                     }
-                    kind => json!({"type": kind_name(kind), "key": first, "value": second}),
+                    kind => json!({"type": kind.name(), "key": first, "value": second}),
                 }
             };
             object["mutations"] = mutations.iter_owned().map(one).collect();

@@ -343,10 +343,9 @@ impl Connection {
     /// The status document, or `null` if no controller sends one in time.
     async fn status_of_a_cluster_that_waits(&self) -> serde_json::Value {
         let asking = async {
-            let leader = election::current_leader(&self.transport, &self.coordinators).await?;
-            let endpoint = leader.controller.endpoint::<GetStatus>();
-            let status = self.transport.call(&endpoint, GetStatus {}).await.ok()?;
-            serde_json::from_str(&status.json).ok()
+            let (transport, coordinators) = (&self.transport, &self.coordinators);
+            let status = election::ask_controller(transport, coordinators, GetStatus {});
+            serde_json::from_str(&status.await?.json).ok()
         };
         let answered = plinth_runtime::timeout(STATUS_LIMIT, asking).await;
         answered.flatten().unwrap_or_default()

@@ -2,7 +2,7 @@
 //!
 //! - [`commands`]: the list of commands.
 //! - [`connect`]: how a tool finds its cluster, and what it says if the cluster does not answer.
-//! - [`tls`], [`knobs`], [`configuration`], [`seconds`], [`numbers`]: flags, and files of flags.
+//! - [`tls`], [`knobs`], [`configuration`], [`seconds`], [`numbers`], [`choices`]: flags, and files of flags.
 //! - [`serving`], [`process`], [`children`], [`ports`], [`allocator`], [`notify`], [`trace_file`], [`pages`]: what a
 //!   process has that serves.
 //! - [`keys`], [`status`]: key files, and status documents.
@@ -10,6 +10,7 @@
 
 pub mod allocator;
 pub mod children;
+pub mod choices;
 pub mod commands;
 pub mod configuration;
 pub mod connect;

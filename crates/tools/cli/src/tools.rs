@@ -10,7 +10,7 @@ use plinth_terminal::commands::Commands;
 enum Command {
     /// Run simulated clusters with faults; workloads check each run
     #[cfg(feature = "sim")]
-    Sim(sim::Arguments),
+    Sim(Commands<sim::Command>),
     /// Print the script that completes the command line in a shell
     Completions(manual::CompletionsArguments),
     /// Write pages of the manual, one for each command

@@ -2,7 +2,7 @@
 
 use foldhash::quality::FixedState;
 use plinth_core::key::{printable, unprintable};
-use plinth_core::{Key, Value};
+use plinth_core::{Key, KeyRange, Value};
 use plinth_terminal::Outcome;
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -10,30 +10,14 @@ use std::hash::{BuildHasher, Hasher};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The key range `[begin, end)`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Piece {
-    pub begin: Key,
-    pub end: Key,
-}
-
-impl Piece {
-    pub fn shown(&self) -> String {
-        format!("{} to {}", printable(&self.begin), printable(&self.end))
-    }
-}
-
 /// The pieces that `points` cut `whole` into.
-pub fn between(whole: &Piece, mut points: Vec<Key>) -> Vec<Piece> {
+pub fn between(whole: &KeyRange, mut points: Vec<Key>) -> Vec<KeyRange> {
     points.retain(|point| *point > whole.begin && *point < whole.end);
     points.insert(0, whole.begin.clone());
     points.push(whole.end.clone());
     points.sort();
     points.dedup();
-    let piece = |ends: &[Key]| Piece {
-        begin: ends[0].clone(),
-        end: ends[1].clone(),
-    };
+    let piece = |ends: &[Key]| KeyRange::new(ends[0].clone(), ends[1].clone());
     points.windows(2).map(piece).collect()
 }
 
@@ -77,7 +61,7 @@ impl Sum {
 /// that, each line is the number of a piece that is done.
 pub struct Progress {
     path: PathBuf,
-    pieces: Vec<Piece>,
+    pieces: Vec<KeyRange>,
     done: BTreeSet<usize>,
 }
 
@@ -97,7 +81,7 @@ fn at(path: &Path, what: impl std::fmt::Display) -> String {
 }
 
 impl Progress {
-    pub fn create(path: &Path, what: &str, pieces: Vec<Piece>) -> Outcome<Self> {
+    pub fn create(path: &Path, what: &str, pieces: Vec<KeyRange>) -> Outcome<Self> {
         let mut file = match OpenOptions::new().write(true).create_new(true).open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
@@ -142,10 +126,7 @@ impl Progress {
         let mut pieces = Vec::new();
         for line in lines.by_ref().take_while(|line| !line.is_empty()) {
             let (begin, end) = line.split_once(' ').ok_or_else(damaged)?;
-            pieces.push(Piece {
-                begin: key(begin)?,
-                end: key(end)?,
-            });
+            pieces.push(KeyRange::new(key(begin)?, key(end)?));
         }
         let whole = text
             .rsplit_once('\n')
@@ -156,10 +137,9 @@ impl Progress {
         let done = done.ok_or_else(damaged)?;
         // Each piece must begin where the one before ends; a key in a gap would never be copied.
         let has_gaps = pieces.windows(2).any(|two| two[0].end != two[1].begin);
-        let is_inverted = |piece: &Piece| piece.begin >= piece.end;
         if pieces.is_empty()
             || has_gaps
-            || pieces.iter().any(is_inverted)
+            || pieces.iter().any(KeyRange::is_empty)
             || done.iter().any(|number| *number >= pieces.len())
         {
             return Err(damaged());
@@ -175,7 +155,7 @@ impl Progress {
         std::fs::remove_file(path).map_err(|error| at(path, error))
     }
 
-    pub fn pieces(&self) -> &Vec<Piece> {
+    pub fn pieces(&self) -> &Vec<KeyRange> {
         &self.pieces
     }
 
@@ -205,8 +185,8 @@ impl Appending {
 mod tests {
     use super::*;
 
-    fn piece(begin: &'static str, end: &'static str) -> Piece {
-        Piece {
+    fn piece(begin: &'static str, end: &'static str) -> KeyRange {
+        KeyRange {
             begin: begin.into(),
             end: end.into(),
         }

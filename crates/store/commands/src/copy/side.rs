@@ -1,9 +1,9 @@
 //! One of the two databases: a Plinth cluster, or a cluster opened through a library.
 
-use super::pieces::{Piece, Sum};
+use super::pieces::Sum;
 use plinth_client::{RangeOptions, StreamingMode, TransactionOption};
 use plinth_core::key::key_after;
-use plinth_core::{Error, Key, KeySelector, Value};
+use plinth_core::{Error, Key, KeyRange, Value};
 use plinth_foreign::{Database as Foreign, Library};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::{ClusterArguments, Connection};
@@ -107,35 +107,34 @@ impl Side {
         self.timeout_ms.set(seconds as i64 * 1000);
     }
 
-    async fn fail<T>(&self, error: Error) -> Outcome<T> {
-        if let (Database::Plinth(connection), Error::transaction_timed_out) =
-            (&self.database, error)
-        {
-            return Err(format!(
-                "{}: {}",
-                self.flag,
+    /// The result, or one line for its error.
+    async fn told<T>(&self, result: plinth_core::Result<T>) -> Outcome<T> {
+        let what = match (result, &self.database) {
+            (Ok(value), _) => return Ok(value),
+            (Err(Error::transaction_timed_out), Database::Plinth(connection)) => {
                 connection.explain_silence().await
-            ));
-        }
-        Err(format!("{}: {error}", self.flag))
+            }
+            (Err(error), _) => error.to_string(),
+        };
+        Err(format!("{}: {what}", self.flag))
     }
 
     /// Fails if the cluster does not answer.
-    pub async fn check(&self, whole: &Piece) -> Outcome {
+    pub async fn check(&self, whole: &KeyRange) -> Outcome {
         self.is_empty(whole).await.map(drop)
     }
 
-    pub async fn is_empty(&self, piece: &Piece) -> Outcome<bool> {
+    pub async fn is_empty(&self, piece: &KeyRange) -> Outcome<bool> {
         let (rows, _) = self.read_at_most(piece, 1).await?;
         Ok(rows.is_empty())
     }
 
     /// The first rows of the piece, and whether there may be more.
-    pub async fn read(&self, piece: &Piece) -> Outcome<(Rows, bool)> {
+    pub async fn read(&self, piece: &KeyRange) -> Outcome<(Rows, bool)> {
         self.read_at_most(piece, CHUNK_BYTES).await
     }
 
-    async fn read_at_most(&self, piece: &Piece, bytes: i32) -> Outcome<(Rows, bool)> {
+    async fn read_at_most(&self, piece: &KeyRange, bytes: i32) -> Outcome<(Rows, bool)> {
         let timeout = self.timeout_ms.get();
         let read = match &self.database {
             Database::Plinth(connection) => {
@@ -146,8 +145,7 @@ impl Side {
                         target_bytes: bytes,
                         ..RangeOptions::default()
                     };
-                    let begin = KeySelector::first_greater_or_equal(piece.begin.clone());
-                    let end = KeySelector::first_greater_or_equal(piece.end.clone());
+                    let (begin, end) = piece.clone().selectors();
                     let read = transaction.get_range(begin, end, options, true).await?;
                     Ok((read.rows, read.more))
                 });
@@ -161,14 +159,11 @@ impl Side {
                 read.await.map(|read| (read.rows, read.more))
             }
         };
-        match read {
-            Ok(read) => Ok(read),
-            Err(error) => self.fail(error).await,
-        }
+        self.told(read).await
     }
 
     /// Replaces the content of the piece by `rows`.
-    pub async fn replace(&self, piece: &Piece, rows: &Rows) -> Outcome {
+    pub async fn replace(&self, piece: &KeyRange, rows: &Rows) -> Outcome {
         let timeout = self.timeout_ms.get();
         let written = match &self.database {
             Database::Plinth(connection) => {
@@ -192,13 +187,10 @@ impl Side {
                 written.await
             }
         };
-        match written {
-            Ok(()) => Ok(()),
-            Err(error) => self.fail(error).await,
-        }
+        self.told(written).await
     }
 
-    pub async fn sum(&self, piece: &Piece) -> Outcome<Sum> {
+    pub async fn sum(&self, piece: &KeyRange) -> Outcome<Sum> {
         let (mut sum, mut rest) = (Sum::default(), piece.clone());
         loop {
             let (rows, more) = self.read(&rest).await?;
@@ -210,7 +202,7 @@ impl Side {
         }
     }
 
-    pub async fn split_points(&self, piece: &Piece, bytes: i64) -> Outcome<Vec<Key>> {
+    pub async fn split_points(&self, piece: &KeyRange, bytes: i64) -> Outcome<Vec<Key>> {
         let split = match &self.database {
             Database::Plinth(connection) => {
                 let transaction = connection.database.create_transaction();
@@ -226,9 +218,6 @@ impl Side {
                 split.await
             }
         };
-        match split {
-            Ok(points) => Ok(points),
-            Err(error) => self.fail(error).await,
-        }
+        self.told(split).await
     }
 }

@@ -60,14 +60,11 @@ pub async fn run(database: &Database, records: &[Bytes], worked: &Worked) -> Out
 
 /// Reads every pair whose key begins with `prefix`. Nothing writes now, so reading at several versions is correct.
 async fn scan(database: &Database, prefix: &'static [u8]) -> Result<Vec<(Key, Value)>> {
-    let (mut begin, end) = work::all_of(prefix);
+    let (mut begin, end) = work::all_of(prefix).selectors();
     let mut pairs = Vec::new();
     let transaction = database.create_transaction();
     loop {
-        let options = RangeOptions {
-            mode: StreamingMode::WantAll,
-            ..RangeOptions::default()
-        };
+        let options = RangeOptions::mode(StreamingMode::WantAll);
         match transaction
             .get_range(begin.clone(), end.clone(), options, true)
             .await

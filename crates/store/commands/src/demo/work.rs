@@ -11,7 +11,7 @@ use bytes::Bytes;
 use indicatif::ProgressBar;
 use plinth_client::{Database, RangeOptions, Transaction};
 use plinth_core::key::prefix_end;
-use plinth_core::{Error, Key, KeySelector, Result, Value};
+use plinth_core::{Error, Key, KeyRange, Result, Value};
 use plinth_runtime::{Duration, now, random, sleep};
 use plinth_server::Embedded;
 use plinth_terminal::Outcome;
@@ -80,13 +80,10 @@ pub fn number(value: &[u8]) -> i64 {
     value.try_into().map_or(0, i64::from_le_bytes)
 }
 
-/// Selectors for all keys that begin with `prefix`.
-pub fn all_of(prefix: &'static [u8]) -> (KeySelector, KeySelector) {
+/// All keys that begin with `prefix`.
+pub fn all_of(prefix: &'static [u8]) -> KeyRange {
     let end = prefix_end(prefix).expect("no prefix here ends in 0xff");
-    (
-        KeySelector::first_greater_or_equal(prefix),
-        KeySelector::first_greater_or_equal(end),
-    )
+    KeyRange::new(prefix, end)
 }
 
 /// Writes every record with its index entry, and opens the accounts.
@@ -307,9 +304,8 @@ fn required(value: Option<Value>) -> Result<Value> {
 }
 
 pub async fn audit_sum(transaction: &Transaction) -> Result<i64> {
-    let (begin, end) = all_of(ACCOUNT);
     let accounts = transaction
-        .get_range_all(begin, end, RangeOptions::default(), false)
+        .get_rows(all_of(ACCOUNT), RangeOptions::default(), false)
         .await?;
     Ok(accounts.iter().map(|(_, balance)| number(balance)).sum())
 }

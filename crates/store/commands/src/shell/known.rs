@@ -7,7 +7,7 @@ use plinth_control::exclusion;
 use plinth_coordination::{Coordinators, election};
 use plinth_core::key::prefix_end;
 use plinth_core::system_keys::TENANT_MAP;
-use plinth_core::{Key, KeySelector, Result};
+use plinth_core::{KeyRange, Result};
 use plinth_protocol::control::GetWorkers;
 use plinth_rpc::Transport;
 use plinth_runtime::Duration;
@@ -75,9 +75,8 @@ async fn processes(
     transport: &Transport,
     coordinators: &Coordinators,
 ) -> Option<(Vec<String>, Vec<String>)> {
-    let leader = election::current_leader(transport, coordinators).await?;
-    let endpoint = leader.controller.endpoint::<GetWorkers>();
-    let workers = transport.call(&endpoint, GetWorkers {}).await.ok()?.workers;
+    let asked = election::ask_controller(transport, coordinators, GetWorkers {});
+    let workers = asked.await?.workers;
     let addresses: BTreeSet<_> = workers.iter().map(|w| w.worker.address).collect();
     let zones: BTreeSet<_> = workers.iter().map(|w| &w.locality.zone).collect();
     let zones = zones.into_iter().map(|zone| written(zone.as_bytes()));
@@ -97,9 +96,8 @@ async fn names(database: &Database) -> Result<(Vec<String>, Vec<String>)> {
 
 async fn tenants(transaction: &Transaction) -> Result<Vec<String>> {
     let end = prefix_end(TENANT_MAP).expect("it is no end of all keys");
-    let begin = KeySelector::first_greater_or_equal(Key::from_static(TENANT_MAP));
-    let end = KeySelector::first_greater_or_equal(end);
-    let rows = transaction.get_range_all(begin, end, RangeOptions::limit(TENANTS_MAX), true);
+    let all = KeyRange::new(TENANT_MAP, end);
+    let rows = transaction.get_rows(all, RangeOptions::limit(TENANTS_MAX), true);
     let rows = rows.await?.into_iter();
     Ok(rows
         .map(|(key, _)| written(&key[TENANT_MAP.len()..]))

@@ -24,22 +24,18 @@ impl Session {
                 Ok(Answer::Text(on.collect::<Vec<_>>().join("\n")))
             }
             Some((on, chosen)) => {
+                if let (true, Some(open)) = (on, &self.transaction) {
+                    open.set_option(chosen.1)
+                        .map_err(|error| error.to_string())?;
+                }
+                let before = self.options.len();
                 let same = std::mem::discriminant(&chosen.1);
+                self.options
+                    .retain(|(_, option)| std::mem::discriminant(option) != same);
                 if on {
-                    if let Some(open) = &self.transaction {
-                        open.set_option(chosen.1)
-                            .map_err(|error| error.to_string())?;
-                    }
-                    self.options
-                        .retain(|(_, option)| std::mem::discriminant(option) != same);
                     self.options.push(chosen);
-                } else {
-                    let before = self.options.len();
-                    self.options
-                        .retain(|(_, option)| std::mem::discriminant(option) != same);
-                    if self.options.len() == before {
-                        return Err(format!("the option {} is not on", chosen.0));
-                    }
+                } else if self.options.len() == before {
+                    return Err(format!("the option {} is not on", chosen.0));
                 }
                 Ok(Answer::Text(
                     "Option changed; transactions from now on have it so".into(),
@@ -52,58 +48,47 @@ impl Session {
         let database = self.connection.database.clone();
         let said = |what: String| Ok(Answer::Text(what));
         match statement {
-            TenantStatement::Create(name) => match database.create_tenant(&name).await {
-                Ok(()) => said(format!(
+            TenantStatement::Create(name) => {
+                self.told(database.create_tenant(&name).await).await?;
+                said(format!(
                     "The tenant `{}' has been created",
                     printable(&name)
-                )),
-                Err(error) => self.fail(error).await,
-            },
-            TenantStatement::Delete(name) => match database.delete_tenant(&name).await {
-                Ok(()) => said(format!(
+                ))
+            }
+            TenantStatement::Delete(name) => {
+                self.told(database.delete_tenant(&name).await).await?;
+                said(format!(
                     "The tenant `{}' has been deleted",
                     printable(&name)
-                )),
-                Err(error) => self.fail(error).await,
-            },
-            TenantStatement::Rename(from, to) => match database.rename_tenant(&from, &to).await {
-                Ok(()) => said(format!(
-                    "The tenant `{}' has been renamed to `{}'",
-                    printable(&from),
-                    printable(&to)
-                )),
-                Err(error) => self.fail(error).await,
-            },
-            TenantStatement::Get(name) => match database.tenant_id(&name).await {
-                Ok(id) => {
-                    let prefix = printable(&id.to_be_bytes());
-                    let text = format!("  id: {id}\n  prefix: {prefix}");
-                    let row = vec![printable(&name), id.to_string(), prefix];
-                    Ok(Answer::Table(text, vec![row]))
-                }
-                Err(error) => self.fail(error).await,
-            },
-            TenantStatement::List => match database.list_tenants().await {
-                Ok(tenants) if tenants.is_empty() => Ok(Answer::Table(
-                    "The cluster has no tenants".into(),
-                    Vec::new(),
-                )),
-                Ok(tenants) => {
-                    let numbered = tenants.iter().zip(1..);
-                    let line = |((name, _), at): (&(Key, i64), i32)| {
-                        format!("  {at}. {}", printable(name))
-                    };
-                    let text = numbered.map(line).collect::<Vec<_>>().join("\n");
-                    let row = |(name, id): &(Key, i64)| vec![printable(name), id.to_string()];
-                    Ok(Answer::Table(text, tenants.iter().map(row).collect()))
-                }
-                Err(error) => self.fail(error).await,
-            },
+                ))
+            }
+            TenantStatement::Rename(from, to) => {
+                self.told(database.rename_tenant(&from, &to).await).await?;
+                let (from, to) = (printable(&from), printable(&to));
+                said(format!("The tenant `{from}' has been renamed to `{to}'"))
+            }
+            TenantStatement::Get(name) => {
+                let id = self.told(database.tenant_id(&name).await).await?;
+                let prefix = printable(&id.to_be_bytes());
+                let text = format!("  id: {id}\n  prefix: {prefix}");
+                let row = vec![printable(&name), id.to_string(), prefix];
+                Ok(Answer::Table(text, vec![row]))
+            }
+            TenantStatement::List => {
+                let tenants = self.told(database.list_tenants().await).await?;
+                let numbered = tenants.iter().zip(1..);
+                let line =
+                    |((name, _), at): (&(Key, i64), i32)| format!("  {at}. {}", printable(name));
+                let text = match tenants.is_empty() {
+                    true => "The cluster has no tenants".into(),
+                    false => numbered.map(line).collect::<Vec<_>>().join("\n"),
+                };
+                let row = |(name, id): &(Key, i64)| vec![printable(name), id.to_string()];
+                Ok(Answer::Table(text, tenants.iter().map(row).collect()))
+            }
             TenantStatement::Use(Some(name)) => {
                 self.no_transaction_is_open()?;
-                if let Err(error) = database.tenant_id(&name).await {
-                    return self.fail(error).await;
-                }
+                self.told(database.tenant_id(&name).await).await?;
                 let tenant = database.open_tenant(&name);
                 self.connection.limit(&tenant);
                 self.tenant = Some(tenant);
@@ -140,15 +125,12 @@ impl Session {
     /// Lists the storage servers of a key.
     pub(super) async fn get_location(&self, key: Key) -> Outcome<Answer> {
         let transaction = self.connection.database.create_transaction();
-        match transaction.get_addresses_for_key(&key).await {
-            Ok(addresses) => {
-                let lines = addresses.iter().map(|address| format!("  {address}"));
-                let text = lines.collect::<Vec<_>>().join("\n");
-                let rows = addresses.iter().map(|address| vec![address.to_string()]);
-                Ok(Answer::Table(text, rows.collect()))
-            }
-            Err(error) => self.fail(error).await,
-        }
+        let found = transaction.get_addresses_for_key(&key).await;
+        let addresses = self.told(found).await?;
+        let lines = addresses.iter().map(|address| format!("  {address}"));
+        let text = lines.collect::<Vec<_>>().join("\n");
+        let rows = addresses.iter().map(|address| vec![address.to_string()]);
+        Ok(Answer::Table(text, rows.collect()))
     }
 
     /// Waits without a time limit until the cluster serves or, if `connected`, until its controller answers.

@@ -9,7 +9,7 @@ use crate::{keys, status};
 use plinth_client::{Database, RangeOptions, Transaction, TransactionOption};
 use plinth_control::management;
 use plinth_core::key::{SYSTEM_BEGIN, prefix_end, printable};
-use plinth_core::{DatabaseConfig, Error, Key, KeySelector, Result, Value};
+use plinth_core::{DatabaseConfig, Error, Key, KeyRange, Result, Value};
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either};
 use plinth_server::{NotCreated, create_database};
@@ -190,6 +190,26 @@ impl Session {
         Err(explain(error))
     }
 
+    /// The result, or one line for its error.
+    pub(super) async fn told<T>(&self, result: Result<T>) -> Outcome<T> {
+        match result {
+            Ok(value) => Ok(value),
+            Err(error) => self.fail(error).await,
+        }
+    }
+
+    /// Reads in the open transaction, or else in one of its own.
+    async fn read<T>(&self, read: impl AsyncFn(&Transaction) -> Result<T>) -> Outcome<T> {
+        let read = match &self.transaction {
+            Some(open) => self.within(read(open)).await,
+            None => {
+                let database = self.database();
+                database.run(async |t| read(self.prepared(&t)?).await).await
+            }
+        };
+        self.told(read).await
+    }
+
     /// Runs a statement of the open transaction within the time-out.
     async fn within<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         let done = plinth_runtime::timeout(self.connection.timeout, work).await;
@@ -197,18 +217,8 @@ impl Session {
     }
 
     async fn get(&self, key: Key) -> Outcome<Answer> {
-        let read = match &self.transaction {
-            Some(open) => self.within(open.get(&key, false)).await,
-            None => {
-                self.database()
-                    .run(async |t| self.prepared(&t)?.get(&key, false).await)
-                    .await
-            }
-        };
-        match read {
-            Ok(value) => Ok(Answer::Value(key, value)),
-            Err(error) => self.fail(error).await,
-        }
+        let value = self.read(async |t| t.get(&key, false).await).await?;
+        Ok(Answer::Value(key, value))
     }
 
     async fn get_range(
@@ -225,18 +235,10 @@ impl Session {
         if begin > end {
             return self.fail(Error::inverted_range).await;
         }
-        let read = match &self.transaction {
-            Some(open) => self.within(rows(open, &begin, &end, limit)).await,
-            None => {
-                self.database()
-                    .run(async |t| rows(self.prepared(&t)?, &begin, &end, limit).await)
-                    .await
-            }
-        };
-        match read {
-            Ok(rows) => Ok(Answer::Rows(rows, limit, keys_only)),
-            Err(error) => self.fail(error).await,
-        }
+        let range = KeyRange::new(begin, end);
+        let options = RangeOptions::limit(limit);
+        let read = self.read(async |t| t.get_rows(range.clone(), options, false).await);
+        Ok(Answer::Rows(read.await?, limit, keys_only))
     }
 
     async fn write(
@@ -253,10 +255,8 @@ impl Session {
             write(open);
             let asked = self.within(open.get_read_version()).await;
             self.note_write(name, key);
-            return match asked {
-                Ok(_) => Ok(Answer::Nothing),
-                Err(error) => self.fail(error).await,
-            };
+            self.told(asked).await?;
+            return Ok(Answer::Nothing);
         }
         let transaction = self.database().create_transaction();
         loop {
@@ -264,28 +264,14 @@ impl Session {
             write(&transaction);
             match transaction.commit().await {
                 Ok(()) => return Ok(Answer::Committed(committed_version(&transaction))),
-                Err(error) => {
-                    if let Err(error) = transaction.on_error(error).await {
-                        return self.fail(error).await;
-                    }
-                }
+                Err(error) => self.told(transaction.on_error(error).await).await?,
             }
         }
     }
 
     async fn get_version(&self) -> Outcome<Answer> {
-        let read = match &self.transaction {
-            Some(open) => self.within(open.get_read_version()).await,
-            None => {
-                self.database()
-                    .run(async |t| self.prepared(&t)?.get_read_version().await)
-                    .await
-            }
-        };
-        match read {
-            Ok(version) => Ok(Answer::Version(version)),
-            Err(error) => self.fail(error).await,
-        }
+        let read = self.read(async |t| t.get_read_version().await);
+        Ok(Answer::Version(read.await?))
     }
 
     fn begin(&mut self) -> Outcome<Answer> {
@@ -305,10 +291,9 @@ impl Session {
     async fn commit(&mut self) -> Outcome<Answer> {
         let transaction = self.transaction.take().ok_or_else(no_transaction)?;
         self.written = None;
-        match self.within(transaction.commit()).await {
-            Ok(()) => Ok(Answer::Committed(committed_version(&transaction))),
-            Err(error) => self.fail(error).await,
-        }
+        let committed = self.within(transaction.commit()).await;
+        self.told(committed).await?;
+        Ok(Answer::Committed(committed_version(&transaction)))
     }
 
     async fn watch(&self, key: Key) -> Outcome<Answer> {
@@ -323,10 +308,7 @@ impl Session {
             let before = self.prepared(&t)?.get(&key, false).await?;
             Ok((before, t.watch(&key)))
         });
-        let (before, change) = match set.await {
-            Ok(set) => set,
-            Err(error) => return self.fail(error).await,
-        };
+        let (before, change) = self.told(set.await).await?;
         match plinth_runtime::race(change, interrupted()).await {
             Either::Left(Ok(())) => self.changed(key, before).await,
             Either::Left(Err(error)) => self.fail(error).await,
@@ -339,11 +321,11 @@ impl Session {
         for _ in 0..CHANGE_LOOKS {
             let database = self.database();
             let read = database.run(async |t| self.prepared(&t)?.get(&key, false).await);
-            match read.await {
-                Ok(value) if value != before => return Ok(Answer::Changed(key, value)),
-                Ok(_) => plinth_runtime::sleep(CHANGE_LOOK_INTERVAL).await,
-                Err(error) => return self.fail(error).await,
+            let value = self.told(read.await).await?;
+            if value != before {
+                return Ok(Answer::Changed(key, value));
             }
+            plinth_runtime::sleep(CHANGE_LOOK_INTERVAL).await;
         }
         Ok(Answer::Text(format!(
             "changed, and changed back: `{}'",
@@ -389,20 +371,4 @@ fn no_transaction() -> String {
 
 fn committed_version(transaction: &Transaction) -> Option<i64> {
     Some(transaction.get_committed_version()).filter(|version| *version >= 0)
-}
-
-async fn rows(
-    transaction: &Transaction,
-    begin: &Key,
-    end: &Key,
-    limit: i32,
-) -> Result<Vec<(Key, Value)>> {
-    transaction
-        .get_range_all(
-            KeySelector::first_greater_or_equal(begin.clone()),
-            KeySelector::first_greater_or_equal(end.clone()),
-            RangeOptions::limit(limit),
-            false,
-        )
-        .await
 }
