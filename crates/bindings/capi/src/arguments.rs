@@ -41,3 +41,33 @@ pub unsafe fn text_at(text: *const c_char) -> Result<Option<String>> {
     let text = text.to_str().map_err(|_| Error::client_invalid_operation)?;
     Ok(Some(text.to_owned()))
 }
+
+/// Functions of the C API. `[key, length]` stands for the bytes at `key`, of this length: a `Result<Bytes>` named `key`.
+macro_rules! functions {
+    ($(
+        $(#[$meta:meta])*
+        fn $name:ident(
+            $object:ident: $type:ty $(, [$bytes:ident, $length:ident])* $(, $argument:ident: $kind:ty)* $(,)?
+        ) $(-> $result:ty)? $body:block
+    )*) => {$(
+        $(#[$meta])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            $object: $type,
+            $($bytes: *const u8, $length: std::ffi::c_int,)*
+            $($argument: $kind,)*
+        ) $(-> $result)? {
+            $(
+                // SAFETY: the header's contract.
+                let $bytes = unsafe { $crate::arguments::bytes_at($bytes, $length) };
+            )*
+            $body
+        }
+    )*};
+}
+pub(crate) use functions;
+
+/// Both, or the error of the first that is wrong.
+pub fn both<A, B>(first: Result<A>, second: Result<B>) -> Result<(A, B)> {
+    first.and_then(|first| Ok((first, second?)))
+}

@@ -4,7 +4,7 @@
 //! acknowledged position is that of the consumer [`CONSUMER`], so `plinth stream list` shows how far it is. Errors are
 //! FoundationDB's: `client_invalid_operation` for names, ranges, positions and streams that are wrong or gone.
 
-use crate::arguments::{Code, bytes_at};
+use crate::arguments::{Code, both, bytes_at, functions};
 use crate::captured::{Changes, StreamEntry, Streams, VersionEntry};
 use crate::connection::Connection;
 use crate::database::Database;
@@ -226,78 +226,47 @@ unsafe fn ranges_at(ranges: *const RangeEntry, count: c_int) -> Result<Vec<KeyRa
     (0..count).map(one).collect()
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_database_register_cdc_stream(
-    database: &Database,
-    name: *const u8,
-    length: c_int,
-    ranges: *const RangeEntry,
-    count: c_int,
-) -> *mut Future {
-    // SAFETY: the header's contract.
-    let (name, ranges) = unsafe { (bytes_at(name, length), ranges_at(ranges, count)) };
-    let arguments = name.and_then(|name| Ok((name, ranges?)));
-    database
-        .apart()
-        .ask_database(arguments, register, Payload::Uint64)
-}
+functions! {
+    fn fdb_database_register_cdc_stream(
+        database: &Database, [name, length], ranges: *const RangeEntry, count: c_int
+    ) -> *mut Future {
+        // SAFETY: the header's contract.
+        let ranges = unsafe { ranges_at(ranges, count) };
+        database.apart().ask_database(both(name, ranges), register, Payload::Uint64)
+    }
 
-/// Every stream is ordered over all of its ranges, so the split points make no difference to a reader.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_database_register_cdc_ordered_stream(
-    database: &Database,
-    name: *const u8,
-    length: c_int,
-    ranges: *const RangeEntry,
-    count: c_int,
-    _split_points: *const KeyEntry,
-    _split_count: c_int,
-) -> *mut Future {
-    // SAFETY: the same contract.
-    unsafe { fdb_database_register_cdc_stream(database, name, length, ranges, count) }
-}
+    /// Every stream is ordered over all of its ranges, so the split points make no difference to a reader.
+    fn fdb_database_register_cdc_ordered_stream(
+        database: &Database, [name, length], ranges: *const RangeEntry, count: c_int,
+        _split_points: *const KeyEntry, _split_count: c_int
+    ) -> *mut Future {
+        // SAFETY: the header's contract.
+        let ranges = unsafe { ranges_at(ranges, count) };
+        database.apart().ask_database(both(name, ranges), register, Payload::Uint64)
+    }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_database_remove_cdc_stream(
-    database: &Database,
-    name: *const u8,
-    length: c_int,
-) -> *mut Future {
-    // SAFETY: the header's contract.
-    let name = unsafe { bytes_at(name, length) };
-    database
-        .apart()
-        .ask_database(name, remove, |()| Payload::Nothing)
-}
+    fn fdb_database_remove_cdc_stream(database: &Database, [name, length]) -> *mut Future {
+        database.apart().ask_database(name, remove, |()| Payload::Nothing)
+    }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_database_list_cdc_streams(database: &Database) -> *mut Future {
-    let payload = |streams| Payload::Streams(Streams::of(streams));
-    database.apart().ask_database(Ok(()), list, payload)
-}
+    fn fdb_database_list_cdc_streams(database: &Database) -> *mut Future {
+        let payload = |streams| Payload::Streams(Streams::of(streams));
+        database.apart().ask_database(Ok(()), list, payload)
+    }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_database_create_cdc_consumer(
-    database: &Database,
-    name: *const u8,
-    length: c_int,
-) -> *mut Future {
-    // SAFETY: the header's contract.
-    let name = unsafe { bytes_at(name, length) };
-    let connection = database.connection.clone();
-    let payload = move |id| Payload::Handle(Consumer::new(&connection, id, NOTHING));
-    database.apart().ask_database(name, find, payload)
-}
+    fn fdb_database_create_cdc_consumer(database: &Database, [name, length]) -> *mut Future {
+        let connection = database.connection.clone();
+        let payload = move |id| Payload::Handle(Consumer::new(&connection, id, NOTHING));
+        database.apart().ask_database(name, find, payload)
+    }
 
-/// Checks nothing: the calls of the consumer do.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_database_resume_cdc_consumer(
-    database: &Database,
-    stream: u64,
-    consumed: i64,
-) -> *mut Future {
-    let consumer = Consumer::new(&database.connection, stream, consumed);
-    Future::early(Ok(Payload::Handle(consumer)))
+    /// Checks nothing: the calls of the consumer do.
+    fn fdb_database_resume_cdc_consumer(
+        database: &Database, stream: u64, consumed: i64
+    ) -> *mut Future {
+        let consumer = Consumer::new(&database.connection, stream, consumed);
+        Future::early(Ok(Payload::Handle(consumer)))
+    }
 }
 
 #[unsafe(no_mangle)]

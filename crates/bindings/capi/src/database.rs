@@ -1,6 +1,6 @@
 //! Databases and tenants.
 
-use crate::arguments::{Code, bytes_at, code, text_at};
+use crate::arguments::{Code, bytes_at, code, functions, text_at};
 use crate::connection::Connection;
 use crate::future::Future;
 use crate::payload::Payload;
@@ -158,48 +158,31 @@ pub unsafe extern "C" fn fdb_database_set_option(
     }))
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_database_create_transaction(
-    database: &Database,
-    out: &mut *mut Transaction,
-) -> Code {
-    *out = Box::into_raw(Box::new(Transaction::new(&database.connection)));
-    0
-}
+functions! {
+    fn fdb_database_create_transaction(database: &Database, out: &mut *mut Transaction) -> Code {
+        *out = Box::into_raw(Box::new(Transaction::new(&database.connection)));
+        0
+    }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_database_open_tenant(
-    database: &Database,
-    name: *const u8,
-    length: c_int,
-    out: &mut *mut Tenant,
-) -> Code {
-    // SAFETY: the header's contract.
-    let name = unsafe { bytes_at(name, length) };
-    code(name.map(|name| {
-        let parent = database.connection.clone();
-        let (of, called) = (parent.id(), name.clone());
-        let connection = parent.open_beside(move |id| state::open_tenant(of, id, &called));
-        *out = Box::into_raw(Box::new(Tenant {
-            connection,
-            name,
-            parent,
-        }));
-    }))
-}
+    fn fdb_database_open_tenant(
+        database: &Database, [name, length], out: &mut *mut Tenant
+    ) -> Code {
+        code(name.map(|name| {
+            let parent = database.connection.clone();
+            let (of, called) = (parent.id(), name.clone());
+            let connection = parent.open_beside(move |id| state::open_tenant(of, id, &called));
+            *out = Box::into_raw(Box::new(Tenant { connection, name, parent }));
+        }))
+    }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_tenant_create_transaction(
-    tenant: &Tenant,
-    out: &mut *mut Transaction,
-) -> Code {
-    *out = Box::into_raw(Box::new(Transaction::new(&tenant.connection)));
-    0
-}
+    fn fdb_tenant_create_transaction(tenant: &Tenant, out: &mut *mut Transaction) -> Code {
+        *out = Box::into_raw(Box::new(Transaction::new(&tenant.connection)));
+        0
+    }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_tenant_get_id(tenant: &Tenant) -> *mut Future {
-    Transaction::new(&tenant.parent).tenant_id(tenant.name.clone())
+    fn fdb_tenant_get_id(tenant: &Tenant) -> *mut Future {
+        Transaction::new(&tenant.parent).tenant_id(tenant.name.clone())
+    }
 }
 
 #[unsafe(no_mangle)]

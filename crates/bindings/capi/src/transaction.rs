@@ -1,6 +1,6 @@
 //! Transactions: every call is posted to the transaction's loop; calls with a result return a future.
 
-use crate::arguments::{Code, Flag, bytes_at, code};
+use crate::arguments::{Code, Flag, both, bytes_at, code, functions};
 use crate::connection::Connection;
 use crate::future::{Future, Promise};
 use crate::payload::Payload;
@@ -65,6 +65,15 @@ impl Transaction {
         }
     }
 
+    /// For calls without a result that may fail: the next read or the commit reports it.
+    fn post_checked(&self, act: impl FnOnce(&Local) -> Result<()> + Send + 'static) {
+        self.post(move |transaction| {
+            if let Err(error) = act(transaction) {
+                transaction.defer_error(error);
+            }
+        });
+    }
+
     /// For calls with a result. The result is there before the next commit ends.
     fn ask<A, T, F>(
         &self,
@@ -115,6 +124,17 @@ impl Transaction {
         self.ask_database(Ok(name), look_up, Payload::Int64)
     }
 
+    fn split_points(&self, range: Result<(Bytes, Bytes)>, chunk_bytes: i64) -> *mut Future {
+        let range = range.and_then(|range| match chunk_bytes {
+            1.. => Ok(range),
+            _ => Err(Error::invalid_option_value),
+        });
+        let ask = move |transaction: &Local, (begin, end)| {
+            transaction.get_range_split_points(begin, end, chunk_bytes)
+        };
+        self.ask(range, ask, Payload::keys)
+    }
+
     /// For calls of the database: this transaction only gives it.
     pub fn ask_database<A, T, F>(
         &self,
@@ -148,20 +168,6 @@ pub unsafe extern "C" fn fdb_transaction_destroy(transaction: *mut Transaction) 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_transaction_cancel(transaction: &Transaction) {
-    transaction.post(Local::cancel);
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_transaction_reset(transaction: &Transaction) {
-    transaction
-        .committed_version
-        .store(NO_VERSION, Ordering::Release);
-    let now = plinth_runtime::now();
-    transaction.post(move |transaction| transaction.reset_at(now));
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdb_transaction_set_option(
     transaction: &Transaction,
     option: c_int,
@@ -174,11 +180,7 @@ pub unsafe extern "C" fn fdb_transaction_set_option(
         return code(given.and_then(|token| {
             // A token that is too long or empty is told at once, as other values are.
             AuthorizationToken::new(token.clone()).ok_or(Error::invalid_option_value)?;
-            transaction.post(move |transaction| {
-                if let Err(error) = transaction.set_authorization_token(token) {
-                    transaction.defer_error(error);
-                }
-            });
+            transaction.post_checked(move |transaction| transaction.set_authorization_token(token));
             Ok(())
         }));
     }
@@ -188,65 +190,54 @@ pub unsafe extern "C" fn fdb_transaction_set_option(
     });
     code(option.map(|option| {
         if let Some(option) = option {
-            transaction.post(move |transaction| {
-                if let Err(error) = transaction.set_option(option) {
-                    transaction.defer_error(error);
-                }
-            });
+            transaction.post_checked(move |transaction| transaction.set_option(option));
         }
     }))
 }
 
+functions! {
+    fn fdb_transaction_cancel(transaction: &Transaction) {
+        transaction.post(Local::cancel);
+    }
+
+    fn fdb_transaction_reset(transaction: &Transaction) {
+        transaction.committed_version.store(NO_VERSION, Ordering::Release);
+        let now = plinth_runtime::now();
+        transaction.post(move |transaction| transaction.reset_at(now));
+    }
+}
+
 // ---- reads ----
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_transaction_set_read_version(transaction: &Transaction, version: i64) {
-    transaction.post(move |transaction| transaction.set_read_version(version));
-}
+functions! {
+    fn fdb_transaction_set_read_version(transaction: &Transaction, version: i64) {
+        transaction.post(move |transaction| transaction.set_read_version(version));
+    }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_transaction_get_read_version(
-    transaction: &Transaction,
-) -> *mut Future {
-    transaction.ask(
-        Ok(()),
-        |transaction, ()| transaction.get_read_version(),
-        Payload::Int64,
-    )
-}
+    fn fdb_transaction_get_read_version(transaction: &Transaction) -> *mut Future {
+        let ask = |transaction: &Local, ()| transaction.get_read_version();
+        transaction.ask(Ok(()), ask, Payload::Int64)
+    }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_transaction_get(
-    transaction: &Transaction,
-    key: *const u8,
-    length: c_int,
-    snapshot: Flag,
-) -> *mut Future {
-    // SAFETY: the header's contract.
-    let key = unsafe { bytes_at(key, length) };
-    transaction.ask(
-        key,
-        move |transaction, key| transaction.get(key, snapshot != 0),
-        Payload::Value,
-    )
-}
+    fn fdb_transaction_get(
+        transaction: &Transaction, [key, length], snapshot: Flag
+    ) -> *mut Future {
+        let get = move |transaction: &Local, key: Bytes| transaction.get(key, snapshot != 0);
+        transaction.ask(key, get, Payload::Value)
+    }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_transaction_get_key(
-    transaction: &Transaction,
-    key: *const u8,
-    length: c_int,
-    or_equal: Flag,
-    offset: c_int,
-    snapshot: Flag,
-) -> *mut Future {
-    // SAFETY: the header's contract.
-    let key = unsafe { bytes_at(key, length) };
-    transaction.ask(
-        key.map(|key| KeySelector::new(key, or_equal != 0, offset)),
-        move |transaction, selector| transaction.get_key(selector, snapshot != 0),
-        Payload::Key,
-    )
+    fn fdb_transaction_get_key(
+        transaction: &Transaction, [key, length], or_equal: Flag, offset: c_int, snapshot: Flag
+    ) -> *mut Future {
+        let selector = key.map(|key| KeySelector::new(key, or_equal != 0, offset));
+        let get = move |transaction: &Local, selector| transaction.get_key(selector, snapshot != 0);
+        transaction.ask(selector, get, Payload::Key)
+    }
+
+    fn fdb_transaction_watch(transaction: &Transaction, [key, length]) -> *mut Future {
+        let watch = |transaction: &Local, key: Bytes| transaction.watch(key);
+        transaction.ask_in_order(Order::Apart, key, watch, |()| Payload::Nothing)
+    }
 }
 
 fn range_options(
@@ -319,13 +310,14 @@ pub unsafe extern "C" fn fdb_transaction_get_mapped_range(
     reverse: Flag,
 ) -> *mut Future {
     // SAFETY: the header's contract.
-    let (range, mapper) = unsafe {
+    let (begin, end, mapper) = unsafe {
         (
-            range_at(begin, begin_length, end, end_length),
+            bytes_at(begin, begin_length),
+            bytes_at(end, end_length),
             bytes_at(mapper, mapper_length),
         )
     };
-    let arguments = range.and_then(|(begin, end)| {
+    let arguments = both(begin, end).and_then(|(begin, end)| {
         let options = range_options(limit, target_bytes, mode, iteration, reverse)?;
         let begin = KeySelector::new(begin, begin_or_equal != 0, begin_offset);
         let end = KeySelector::new(end, end_or_equal != 0, end_offset);
@@ -340,39 +332,7 @@ pub unsafe extern "C" fn fdb_transaction_get_mapped_range(
     )
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_transaction_watch(
-    transaction: &Transaction,
-    key: *const u8,
-    length: c_int,
-) -> *mut Future {
-    // SAFETY: the header's contract.
-    let key = unsafe { bytes_at(key, length) };
-    transaction.ask_in_order(
-        Order::Apart,
-        key,
-        |transaction, key| transaction.watch(key),
-        |()| Payload::Nothing,
-    )
-}
-
 // ---- writes ----
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_transaction_set(
-    transaction: &Transaction,
-    key: *const u8,
-    key_length: c_int,
-    value: *const u8,
-    value_length: c_int,
-) {
-    // SAFETY: the header's contract.
-    let (key, value) = unsafe { (bytes_at(key, key_length), bytes_at(value, value_length)) };
-    transaction.post_valid(
-        key.and_then(|key| Ok((key, value?))),
-        |transaction, (key, value)| transaction.set(key, value),
-    );
-}
 
 /// Before version 520 a versionstamped key's offset had two bytes, and a versionstamped value began with the stamp.
 fn atomic_operand(kind: MutationKind, key: Bytes, operand: Bytes) -> (Bytes, Bytes) {
@@ -385,252 +345,139 @@ fn atomic_operand(kind: MutationKind, key: Bytes, operand: Bytes) -> (Bytes, Byt
     }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_transaction_atomic_op(
-    transaction: &Transaction,
-    key: *const u8,
-    key_length: c_int,
-    operand: *const u8,
-    operand_length: c_int,
-    kind: c_int,
-) {
-    // SAFETY: the header's contract.
-    let (key, operand) = unsafe { (bytes_at(key, key_length), bytes_at(operand, operand_length)) };
-    let kind = u8::try_from(kind).ok().and_then(MutationKind::from_u8);
-    let atomic = kind.filter(|kind| !matches!(kind, MutationKind::Set | MutationKind::ClearRange));
-    let arguments = (|| {
-        let kind = atomic.ok_or(Error::invalid_mutation_type)?;
-        let (key, operand) = atomic_operand(kind, key?, operand?);
-        Ok((kind, key, operand))
-    })();
-    transaction.post_valid(arguments, |transaction, (kind, key, operand)| {
-        transaction.atomic_op(kind, key, operand)
-    });
-}
+functions! {
+    fn fdb_transaction_set(transaction: &Transaction, [key, key_length], [value, value_length]) {
+        let row = both(key, value);
+        transaction.post_valid(row, |transaction, (key, value)| transaction.set(key, value));
+    }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_transaction_clear(
-    transaction: &Transaction,
-    key: *const u8,
-    length: c_int,
-) {
-    // SAFETY: the header's contract.
-    let key = unsafe { bytes_at(key, length) };
-    transaction.post_valid(key, |transaction, key| transaction.clear(key));
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_transaction_clear_range(
-    transaction: &Transaction,
-    begin: *const u8,
-    begin_length: c_int,
-    end: *const u8,
-    end_length: c_int,
-) {
-    // SAFETY: the header's contract.
-    let range = unsafe { range_at(begin, begin_length, end, end_length) };
-    transaction.post_valid(range, |transaction, (begin, end)| {
-        transaction.clear_range(begin, end)
-    });
-}
-
-/// # Safety
-/// As [`bytes_at`], twice.
-unsafe fn range_at(
-    begin: *const u8,
-    begin_length: c_int,
-    end: *const u8,
-    end_length: c_int,
-) -> Result<(Bytes, Bytes)> {
-    // SAFETY: the caller's promise.
-    unsafe { Ok((bytes_at(begin, begin_length)?, bytes_at(end, end_length)?)) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_transaction_add_conflict_range(
-    transaction: &Transaction,
-    begin: *const u8,
-    begin_length: c_int,
-    end: *const u8,
-    end_length: c_int,
-    kind: c_int,
-) -> Code {
-    // SAFETY: the header's contract.
-    let range = unsafe { range_at(begin, begin_length, end, end_length) };
-    let range = range.and_then(|(begin, end)| match kind {
-        0 | 1 if begin > end => Err(Error::inverted_range),
-        0 | 1 => Ok((begin, end)),
-        _ => Err(Error::client_invalid_operation),
-    });
-    code(range.map(|(begin, end)| {
-        transaction.post(move |transaction| {
-            if kind == 0 {
-                transaction.add_read_conflict_range(begin, end);
-            } else {
-                transaction.add_write_conflict_range(begin, end);
-            }
+    fn fdb_transaction_atomic_op(
+        transaction: &Transaction, [key, key_length], [operand, operand_length], kind: c_int
+    ) {
+        let kind = u8::try_from(kind).ok().and_then(MutationKind::from_u8);
+        let kind = kind.filter(|kind| kind.is_atomic());
+        let kind = kind.ok_or(Error::invalid_mutation_type);
+        let arguments = both(kind, both(key, operand));
+        transaction.post_valid(arguments, |transaction, (kind, (key, operand))| {
+            let (key, operand) = atomic_operand(kind, key, operand);
+            transaction.atomic_op(kind, key, operand)
         });
-    }))
+    }
+
+    fn fdb_transaction_clear(transaction: &Transaction, [key, length]) {
+        transaction.post_valid(key, |transaction, key| transaction.clear(key));
+    }
+
+    fn fdb_transaction_clear_range(transaction: &Transaction, [begin, begin_length], [end, end_length]) {
+        transaction.post_valid(both(begin, end), |transaction, (begin, end)| {
+            transaction.clear_range(begin, end)
+        });
+    }
+
+    fn fdb_transaction_add_conflict_range(
+        transaction: &Transaction, [begin, begin_length], [end, end_length], kind: c_int
+    ) -> Code {
+        let range = both(begin, end).and_then(|(begin, end)| match kind {
+            0 | 1 if begin > end => Err(Error::inverted_range),
+            0 | 1 => Ok((begin, end)),
+            _ => Err(Error::client_invalid_operation),
+        });
+        code(range.map(|(begin, end)| {
+            transaction.post(move |transaction| {
+                if kind == 0 {
+                    transaction.add_read_conflict_range(begin, end);
+                } else {
+                    transaction.add_write_conflict_range(begin, end);
+                }
+            });
+        }))
+    }
 }
 
 // ---- the end ----
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_transaction_commit(transaction: &Transaction) -> *mut Future {
-    let committed_version = transaction.committed_version.clone();
-    transaction.ask_in_order(
-        Order::Ending,
-        Ok(()),
-        move |transaction, ()| {
+functions! {
+    fn fdb_transaction_commit(transaction: &Transaction) -> *mut Future {
+        let committed_version = transaction.committed_version.clone();
+        let commit = move |transaction: &Local, ()| {
             let (transaction, committing) = (transaction.clone(), transaction.commit());
             async move {
                 committing.await?;
                 committed_version.store(transaction.get_committed_version(), Ordering::Release);
                 Ok(())
             }
-        },
-        |()| Payload::Nothing,
-    )
-}
+        };
+        transaction.ask_in_order(Order::Ending, Ok(()), commit, |()| Payload::Nothing)
+    }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_transaction_get_committed_version(
-    transaction: &Transaction,
-    out: &mut i64,
-) -> Code {
-    *out = transaction.committed_version.load(Ordering::Acquire);
-    0
-}
+    fn fdb_transaction_get_committed_version(transaction: &Transaction, out: &mut i64) -> Code {
+        *out = transaction.committed_version.load(Ordering::Acquire);
+        0
+    }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_transaction_get_versionstamp(
-    transaction: &Transaction,
-) -> *mut Future {
-    transaction.ask(
-        Ok(()),
-        |transaction, ()| transaction.get_versionstamp(),
-        |stamp| Payload::Key(Bytes::copy_from_slice(&stamp.0)),
-    )
-}
+    fn fdb_transaction_get_versionstamp(transaction: &Transaction) -> *mut Future {
+        let ask = |transaction: &Local, ()| transaction.get_versionstamp();
+        transaction.ask(Ok(()), ask, |stamp| Payload::Key(Bytes::copy_from_slice(&stamp.0)))
+    }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_transaction_on_error(
-    transaction: &Transaction,
-    error: Code,
-) -> *mut Future {
-    let error = u16::try_from(error).map_err(|_| Error::client_invalid_operation);
-    let committed_version = transaction.committed_version.clone();
-    transaction.ask_in_order(
-        Order::Ending,
-        error.map(Error),
-        move |transaction, error| {
+    fn fdb_transaction_on_error(transaction: &Transaction, error: Code) -> *mut Future {
+        let error = u16::try_from(error).map_err(|_| Error::client_invalid_operation);
+        let committed_version = transaction.committed_version.clone();
+        let wait = move |transaction: &Local, error| {
             let waiting = transaction.on_error(error);
             async move {
                 waiting.await?;
                 committed_version.store(NO_VERSION, Ordering::Release);
                 Ok(())
             }
-        },
-        |()| Payload::Nothing,
-    )
-}
+        };
+        transaction.ask_in_order(Order::Ending, error.map(Error), wait, |()| Payload::Nothing)
+    }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_transaction_get_approximate_size(
-    transaction: &Transaction,
-) -> *mut Future {
-    transaction.ask(
-        Ok(()),
-        |transaction, ()| std::future::ready(Ok(transaction.get_approximate_size())),
-        |bytes| Payload::Int64(bytes as i64),
-    )
+    fn fdb_transaction_get_approximate_size(transaction: &Transaction) -> *mut Future {
+        let size =
+            |transaction: &Local, ()| std::future::ready(Ok(transaction.get_approximate_size()));
+        transaction.ask(Ok(()), size, |bytes| Payload::Int64(bytes as i64))
+    }
 }
 
 // ---- where data is ----
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_transaction_get_addresses_for_key(
-    transaction: &Transaction,
-    key: *const u8,
-    length: c_int,
-) -> *mut Future {
-    // SAFETY: the header's contract.
-    let key = unsafe { bytes_at(key, length) };
-    transaction.ask(
-        key,
-        |transaction, key| transaction.get_addresses_for_key(key),
-        |addresses| {
+functions! {
+    fn fdb_transaction_get_addresses_for_key(
+        transaction: &Transaction, [key, length]
+    ) -> *mut Future {
+        let ask = |transaction: &Local, key: Bytes| transaction.get_addresses_for_key(key);
+        transaction.ask(key, ask, |addresses| {
             let ports = network::api_version() >= PORTS_SINCE;
             let text = |address: SocketAddr| match ports {
                 true => address.to_string(),
                 false => address.ip().to_string(),
             };
             Payload::strings(addresses.into_iter().map(text).collect())
-        },
-    )
-}
+        })
+    }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_transaction_get_estimated_range_size_bytes(
-    transaction: &Transaction,
-    begin: *const u8,
-    begin_length: c_int,
-    end: *const u8,
-    end_length: c_int,
-) -> *mut Future {
-    // SAFETY: the header's contract.
-    let range = unsafe { range_at(begin, begin_length, end, end_length) };
-    transaction.ask(
-        range,
-        |transaction, (begin, end)| transaction.get_estimated_range_size_bytes(begin, end),
-        Payload::Int64,
-    )
-}
+    fn fdb_transaction_get_estimated_range_size_bytes(
+        transaction: &Transaction, [begin, begin_length], [end, end_length]
+    ) -> *mut Future {
+        let ask = |transaction: &Local, (begin, end)| {
+            transaction.get_estimated_range_size_bytes(begin, end)
+        };
+        transaction.ask(both(begin, end), ask, Payload::Int64)
+    }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_transaction_get_range_split_points(
-    transaction: &Transaction,
-    begin: *const u8,
-    begin_length: c_int,
-    end: *const u8,
-    end_length: c_int,
-    chunk_bytes: i64,
-) -> *mut Future {
-    // SAFETY: the header's contract.
-    let range = unsafe { range_at(begin, begin_length, end, end_length) };
-    let arguments = range.and_then(|(begin, end)| match chunk_bytes {
-        1.. => Ok((begin, end)),
-        _ => Err(Error::invalid_option_value),
-    });
-    transaction.ask(
-        arguments,
-        move |transaction, (begin, end)| {
-            transaction.get_range_split_points(begin, end, chunk_bytes)
-        },
-        Payload::keys,
-    )
-}
+    fn fdb_transaction_get_range_split_points(
+        transaction: &Transaction, [begin, begin_length], [end, end_length], chunk_bytes: i64
+    ) -> *mut Future {
+        transaction.split_points(both(begin, end), chunk_bytes)
+    }
 
-/// Since version 800: as above, with at most this many points.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_transaction_get_range_split_points_with_limit(
-    transaction: &Transaction,
-    begin: *const u8,
-    begin_length: c_int,
-    end: *const u8,
-    end_length: c_int,
-    chunk_bytes: i64,
-    _limit: c_int,
-) -> *mut Future {
-    // SAFETY: the same contract.
-    unsafe {
-        fdb_transaction_get_range_split_points(
-            transaction,
-            begin,
-            begin_length,
-            end,
-            end_length,
-            chunk_bytes,
-        )
+    /// Since version 800: as above, with at most this many points.
+    fn fdb_transaction_get_range_split_points_with_limit(
+        transaction: &Transaction,
+        [begin, begin_length], [end, end_length], chunk_bytes: i64, _limit: c_int
+    ) -> *mut Future {
+        transaction.split_points(both(begin, end), chunk_bytes)
     }
 }
