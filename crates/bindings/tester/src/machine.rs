@@ -9,7 +9,7 @@ use directories::Directories;
 use plinth_client::{Database, RangeOptions, Transaction};
 use plinth_core::key::prefix_end;
 use plinth_core::tuple::{self, Element};
-use plinth_core::{KeySelector, Result};
+use plinth_core::{KeyRange, KeySelector, Result};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -88,10 +88,9 @@ fn run_machine(
     Box::pin(async move {
         let range = tuple::range(&[Element::Bytes(prefix.clone())]).map_err(|e| e.to_string())?;
         let read = shared.database.run(async |transaction| {
-            let begin = KeySelector::first_greater_or_equal(range.begin.clone());
-            let end = KeySelector::first_greater_or_equal(range.end.clone());
-            let options = RangeOptions::default();
-            transaction.get_range_all(begin, end, options, false).await
+            transaction
+                .get_rows(range.clone(), RangeOptions::default(), false)
+                .await
         });
         let instructions = read.await.map_err(|error| error.to_string())?;
         let mut machine = Machine {
@@ -206,10 +205,10 @@ impl Machine {
         Ok(KeySelector::new(key, or_equal, offset))
     }
 
-    async fn pop_prefix_range(&mut self) -> Outcome<(Bytes, Bytes)> {
+    async fn pop_prefix_range(&mut self) -> Outcome<KeyRange> {
         let prefix = self.pop_bytes().await?;
         match prefix_end(&prefix) {
-            Some(end) => Ok((prefix, end)),
+            Some(end) => Ok(KeyRange::new(prefix, end)),
             None => senseless("a prefix without an end"),
         }
     }
@@ -265,15 +264,12 @@ impl Machine {
             rows.push(([&prefix[..], &place].concat(), value));
         }
         for rows in rows.chunks(ROWS_A_LOG) {
-            let database = self.shared.database.clone();
-            database
-                .run(async |transaction| {
-                    for (key, value) in rows {
-                        transaction.set(key, value);
-                    }
-                    Ok(())
-                })
-                .await?;
+            let write = async |transaction: &Transaction| {
+                rows.iter()
+                    .for_each(|(key, value)| transaction.set(key, value));
+                Ok(())
+            };
+            self.with(On::Database, write).await?;
         }
         Ok(())
     }

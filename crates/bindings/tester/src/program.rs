@@ -33,6 +33,15 @@ pub fn error(code: u16) -> Element {
     bytes(pack(&[bytes("ERROR"), bytes(code.to_string())]))
 }
 
+/// Keys and values in turn.
+pub fn pack_rows(rows: Vec<(Bytes, Bytes)>) -> Element {
+    let elements: Vec<Element> = rows
+        .into_iter()
+        .flat_map(|(key, value)| [Element::Bytes(key), Element::Bytes(value)])
+        .collect();
+    bytes(pack(&elements))
+}
+
 pub type Rows = BTreeMap<Bytes, Bytes>;
 
 /// Instructions of one machine, in order, with the expected stack after them.
@@ -98,6 +107,12 @@ impl Script {
 
     pub fn wait(&mut self) {
         self.op("WAIT_FUTURE");
+    }
+
+    /// The last instruction gives this item as a future, which is waited for.
+    pub fn answers(&mut self, item: Element) {
+        self.returns(item);
+        self.wait();
     }
 
     pub fn duplicate(&mut self) {
@@ -173,6 +188,14 @@ pub fn placeholder(number: usize) -> Vec<u8> {
 }
 
 impl Program {
+    /// The program of one machine.
+    pub fn of(script: Script, rows: Vec<(Bytes, Element)>) -> Self {
+        let mut program = Program::default();
+        program.add(script);
+        program.rows = rows;
+        program
+    }
+
     pub fn add(&mut self, script: Script) {
         for (number, instruction) in script.instructions.into_iter().enumerate() {
             let place = [bytes(&script.prefix), Element::Int(number as i64)];

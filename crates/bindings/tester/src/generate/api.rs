@@ -1,7 +1,7 @@
 //! Programs that use all operations of a transaction on keys and values, on several transactions in turn.
 
 use crate::model::{ATOMIC_OPERATIONS, Database, Selector, Span, Transaction, Verdict, Write};
-use crate::program::{MAIN, Program, STAMPED, Script, WORK, bytes, error, pack, placeholder};
+use crate::program::{MAIN, Program, STAMPED, Script, WORK, bytes, error, pack_rows, placeholder};
 use crate::rng::Rng;
 use bytes::Bytes;
 use plinth_core::tuple::Element;
@@ -13,21 +13,20 @@ const DEPTH_MAX: usize = 25;
 const ABSENT: &[u8] = b"RESULT_NOT_PRESENT";
 
 pub fn generate(seed: u64) -> Program {
-    let mut api = Api::new(MAIN, WORK, seed);
-    api.new_transaction();
-    for _ in 0..STEPS {
-        api.step();
-    }
-    api.finish()
+    program(seed, Api::step)
 }
 
 /// A program of operations that may be repeated after an unknown result, so that no fault in the cluster changes its
 /// outcome.
 pub fn generate_retried(seed: u64) -> Program {
+    program(seed, Api::idempotent_step)
+}
+
+fn program(seed: u64, step: fn(&mut Api)) -> Program {
     let mut api = Api::new(MAIN, WORK, seed);
     api.new_transaction();
     for _ in 0..STEPS {
-        api.idempotent_step();
+        step(&mut api);
     }
     api.finish()
 }
@@ -62,10 +61,8 @@ impl Api {
 
     pub fn finish(mut self) -> Program {
         self.script.log();
-        let mut program = Program::default();
-        program.rows = self.rows();
-        program.add(self.script);
-        program
+        let rows = self.rows();
+        Program::of(self.script, rows)
     }
 
     pub fn rows(&self) -> Vec<(Bytes, Element)> {
@@ -238,8 +235,7 @@ impl Api {
                 let found = tr.get(&self.database, &key, snapshot);
                 self.script.call(&format!("GET{on}"), vec![bytes(&key)]);
                 self.script
-                    .returns(found.map_or(bytes(ABSENT), Element::Bytes));
-                self.script.wait();
+                    .answers(found.map_or(bytes(ABSENT), Element::Bytes));
             }
             1 => self.get_key(tr, on, snapshot),
             2 => {
@@ -248,7 +244,7 @@ impl Api {
                 let rows = tr.get_range(&self.database, &span, limit, reverse, snapshot);
                 let arguments = [vec![bytes(&span.begin), bytes(&span.end)], options].concat();
                 self.script.call(&format!("GET_RANGE{on}"), arguments);
-                self.script.returns(packed_rows(rows));
+                self.script.returns(pack_rows(rows));
             }
             3 => {
                 let prefix = self.key();
@@ -258,7 +254,7 @@ impl Api {
                 let arguments = [vec![bytes(&prefix)], options].concat();
                 self.script
                     .call(&format!("GET_RANGE_STARTS_WITH{on}"), arguments);
-                self.script.returns(packed_rows(rows));
+                self.script.returns(pack_rows(rows));
             }
             _ => self.get_range_selector(tr, on, snapshot),
         }
@@ -285,8 +281,7 @@ impl Api {
         let mut arguments = Self::selector_arguments(&selector);
         arguments.push(bytes(&self.work));
         self.script.call(&format!("GET_KEY{on}"), arguments);
-        self.script.returns(Element::Bytes(found));
-        self.script.wait();
+        self.script.answers(Element::Bytes(found));
     }
 
     fn get_range_selector(&mut self, tr: &mut Transaction, on: &str, snapshot: bool) {
@@ -307,7 +302,7 @@ impl Api {
         ];
         self.script
             .call(&format!("GET_RANGE_SELECTOR{on}"), arguments.concat());
-        self.script.returns(packed_rows(rows));
+        self.script.returns(pack_rows(rows));
     }
 
     fn plain_write(&mut self) -> Write {
@@ -327,10 +322,8 @@ impl Api {
 
     fn write(&mut self) {
         let write = if self.rng.chance(40) {
-            {
-                let operation = ATOMIC_OPERATIONS[self.rng.below(ATOMIC_OPERATIONS.len())];
-                Write::Atomic(operation, self.key(), self.value())
-            }
+            let operation = *self.rng.choose(&ATOMIC_OPERATIONS);
+            Write::Atomic(operation, self.key(), self.value())
         } else {
             self.plain_write()
         };
@@ -347,8 +340,7 @@ impl Api {
 
     fn write_on_database(&mut self, write: Write) {
         self.call_write(&write, "_DATABASE");
-        self.script.returns(bytes(ABSENT));
-        self.script.wait();
+        self.script.answers(bytes(ABSENT));
         let mut alone = Transaction::default();
         alone.write(write);
         alone.commit(&mut self.database);
@@ -402,8 +394,7 @@ impl Api {
             Verdict::Unclear => self.reset(),
             Verdict::Commits => {
                 self.script.op("COMMIT");
-                self.script.returns(bytes(ABSENT));
-                self.script.wait();
+                self.script.answers(bytes(ABSENT));
                 transaction.commit(&mut self.database);
                 if !transaction.is_read_only() && self.rng.chance(50) {
                     self.script.op("GET_COMMITTED_VERSION");
@@ -414,12 +405,10 @@ impl Api {
             }
             Verdict::Conflicts => {
                 self.script.op("COMMIT");
-                self.script.returns(error(1020));
-                self.script.wait();
+                self.script.answers(error(1020));
                 if self.rng.chance(50) {
                     self.script.call("ON_ERROR", vec![Element::Int(1020)]);
-                    self.script.returns(bytes(ABSENT));
-                    self.script.wait();
+                    self.script.answers(bytes(ABSENT));
                     self.forget();
                 } else {
                     self.reset();
@@ -463,12 +452,10 @@ impl Api {
             (4100, false),
         ]);
         self.script.call("ON_ERROR", vec![Element::Int(code)]);
-        self.script.returns(if retried {
-            bytes(ABSENT)
-        } else {
-            error(code as u16)
+        self.script.answers(match retried {
+            true => bytes(ABSENT),
+            false => error(code as u16),
         });
-        self.script.wait();
         self.reset();
     }
 
@@ -500,52 +487,34 @@ impl Api {
         self.reset();
         let place =
             |what: &str| [STAMPED, what.as_bytes(), format!("{number:04}").as_bytes()].concat();
-        let operation = |name: &str| Element::Text(name.into());
         let unset = [0xff; 10];
         let (key, value) = (place("key"), place("value"));
         let offset = (key.len() as u32).to_le_bytes();
-        let stamped_key = [&key[..], &unset, b"!", &offset].concat();
-        let arguments = vec![
-            operation("SET_VERSIONSTAMPED_KEY"),
-            bytes(stamped_key),
-            bytes("row"),
-        ];
-        self.script.call("ATOMIC_OP", arguments);
-        let offset = 3u32.to_le_bytes();
-        let stamped_value = [b"is ", &unset[..], &offset].concat();
-        let arguments = vec![
-            operation("SET_VERSIONSTAMPED_VALUE"),
-            bytes(&value),
-            bytes(stamped_value),
-        ];
-        self.script.call("ATOMIC_OP", arguments);
+        let stamped_key = bytes([&key[..], &unset, b"!", &offset].concat());
+        let stamped_value = bytes([b"is ", &unset[..], &3u32.to_le_bytes()].concat());
+        let write = |script: &mut Script| {
+            for (name, first, second) in [
+                ("SET_VERSIONSTAMPED_KEY", &stamped_key, bytes("row")),
+                (
+                    "SET_VERSIONSTAMPED_VALUE",
+                    &bytes(&value),
+                    stamped_value.clone(),
+                ),
+            ] {
+                let operation = Element::Text(name.into());
+                script.call("ATOMIC_OP", vec![operation, first.clone(), second]);
+            }
+        };
+        write(&mut self.script);
         self.script.call("GET", vec![bytes(&value)]);
-        self.script.returns(error(1036));
-        self.script.wait();
+        self.script.answers(error(1036));
         self.reset();
         // The read has failed, and a commit would fail with the same error, so repeat the writes without the read.
-        for (name, first, second) in [
-            (
-                "SET_VERSIONSTAMPED_KEY",
-                [&key[..], &unset, b"!", &(key.len() as u32).to_le_bytes()].concat(),
-                b"row".to_vec(),
-            ),
-            (
-                "SET_VERSIONSTAMPED_VALUE",
-                value.clone(),
-                [b"is ", &unset[..], &offset].concat(),
-            ),
-        ] {
-            self.script.call(
-                "ATOMIC_OP",
-                vec![operation(name), bytes(first), bytes(second)],
-            );
-        }
+        write(&mut self.script);
         self.script.op("GET_VERSIONSTAMP");
         self.script.returns(bytes(&stamp));
         self.script.op("COMMIT");
-        self.script.returns(bytes(ABSENT));
-        self.script.wait();
+        self.script.answers(bytes(ABSENT));
         self.reset();
         self.database.commit_elsewhere();
         self.stamped
@@ -560,18 +529,9 @@ impl Api {
         self.script.op("CANCEL");
         let key = self.key();
         self.script.call("GET", vec![bytes(&key)]);
-        self.script.returns(error(1025));
-        self.script.wait();
+        self.script.answers(error(1025));
         self.reset();
     }
-}
-
-fn packed_rows(rows: Vec<(Bytes, Bytes)>) -> Element {
-    let elements: Vec<Element> = rows
-        .into_iter()
-        .flat_map(|(key, value)| [Element::Bytes(key), Element::Bytes(value)])
-        .collect();
-    bytes(pack(&elements))
 }
 
 /// The first key after all keys with this prefix.

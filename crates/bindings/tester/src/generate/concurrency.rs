@@ -50,8 +50,7 @@ impl Threads {
         main.op("NEW_TRANSACTION");
         for machine in &self.machines {
             main.call("SET_DATABASE", vec![bytes(running(*machine)), bytes("")]);
-            main.returns(bytes("RESULT_NOT_PRESENT"));
-            main.wait();
+            main.answers(bytes("RESULT_NOT_PRESENT"));
         }
         for machine in &self.machines {
             main.call("START_THREAD", vec![bytes(name(*machine))]);

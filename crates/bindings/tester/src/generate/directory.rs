@@ -115,18 +115,17 @@ fn optional(layer: &[u8]) -> Element {
 impl Directories {
     fn finish(mut self) -> Program {
         self.commit();
-        let usable: Vec<usize> = (0..self.list.len())
-            .filter(|at| self.is_usable(*at))
-            .collect();
-        for at in usable {
+        for at in self.usable() {
             self.change(at);
             self.log_directory();
         }
         self.script.log();
-        let mut program = Program::default();
-        program.rows = self.rows;
-        program.add(self.script);
-        program
+        Program::of(self.script, self.rows)
+    }
+
+    fn usable(&self) -> Vec<usize> {
+        let all = 0..self.list.len();
+        all.filter(|at| self.is_usable(*at)).collect()
     }
 
     fn is_usable(&self, at: usize) -> bool {
@@ -200,9 +199,7 @@ impl Directories {
             self.script.log();
         }
         if self.rng.chance(30) {
-            let usable: Vec<usize> = (0..self.list.len())
-                .filter(|at| self.is_usable(*at))
-                .collect();
+            let usable = self.usable();
             let at = *self.rng.choose(&usable);
             self.change(at);
         } else if !self.is_usable(self.index) {
@@ -233,8 +230,7 @@ impl Directories {
     fn commit(&mut self) {
         if self.on.is_empty() {
             self.script.op("COMMIT");
-            self.script.returns(bytes("RESULT_NOT_PRESENT"));
-            self.script.wait();
+            self.script.answers(bytes("RESULT_NOT_PRESENT"));
             self.script.op("NEW_TRANSACTION");
         }
     }
@@ -331,14 +327,8 @@ impl Directories {
     fn remove(&mut self) {
         let (path, arguments) = self.maybe_path();
         let must_exist = self.rng.chance(50);
-        self.op(
-            if must_exist {
-                "REMOVE"
-            } else {
-                "REMOVE_IF_EXISTS"
-            },
-            arguments,
-        );
+        let name = ["REMOVE_IF_EXISTS", "REMOVE"][usize::from(must_exist)];
+        self.op(name, arguments);
         let whole = [self.here(), path].concat();
         match whole.split_last() {
             None => self.fail(false),

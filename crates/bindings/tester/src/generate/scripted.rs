@@ -12,8 +12,7 @@ pub fn generate() -> Program {
         script.call("SET", vec![key(name), bytes(value)]);
     }
     script.op("COMMIT");
-    script.returns(absent());
-    script.wait();
+    script.answers(absent());
     script.op("RESET");
     let all = || {
         vec![
@@ -38,29 +37,22 @@ pub fn generate() -> Program {
         script.call("USE_TRANSACTION", vec![bytes(name)]);
         script.op("NEW_TRANSACTION");
         script.call("GET", vec![key(read)]);
-        script.returns(bytes(if read == "a" { "1" } else { "2" }));
-        script.wait();
+        script.answers(bytes(if read == "a" { "1" } else { "2" }));
         script.call("SET", vec![key(written), bytes(name)]);
     }
     for (name, result) in [("one", absent()), ("two", error(1020))] {
         script.call("USE_TRANSACTION", vec![bytes(name)]);
         script.op("COMMIT");
-        script.returns(result);
-        script.wait();
+        script.answers(result);
     }
     script.call("CLEAR_DATABASE", vec![key("c")]);
-    script.returns(absent());
-    script.wait();
+    script.answers(absent());
     script.call("GET_DATABASE", vec![key("c")]);
-    script.returns(absent());
-    script.wait();
+    script.answers(absent());
     script.op("UNIT_TESTS");
     script.push(Element::Text("the end".into()));
     script.log();
-    let mut program = Program::default();
-    program.add(script);
-    program.rows = [("a", "1"), ("b", "one")]
-        .map(|(name, value)| ([WORK, name.as_bytes()].concat().into(), bytes(value)))
-        .to_vec();
-    program
+    let rows = [("a", "1"), ("b", "one")]
+        .map(|(name, value)| ([WORK, name.as_bytes()].concat().into(), bytes(value)));
+    Program::of(script, rows.to_vec())
 }

@@ -16,9 +16,7 @@ pub fn generate(seed: u64) -> Program {
         }
     }
     script.log();
-    let mut program = Program::default();
-    program.add(script);
-    program
+    Program::of(script, Vec::new())
 }
 
 fn element(rng: &mut Rng, depth: usize) -> Element {

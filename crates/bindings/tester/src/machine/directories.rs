@@ -16,6 +16,16 @@ enum Entry {
     Nothing,
 }
 
+impl Entry {
+    fn subspace(&self) -> Result<Subspace> {
+        match self {
+            Entry::Subspace(subspace) => Ok(subspace.clone()),
+            Entry::Directory(directory) => directory.subspace().cloned(),
+            _ => Err(Error::client_invalid_operation),
+        }
+    }
+}
+
 pub(super) struct Directories {
     list: Vec<Entry>,
     index: usize,
@@ -82,11 +92,7 @@ impl Machine {
     }
 
     fn subspace(&self) -> Result<Subspace> {
-        match self.entry() {
-            Entry::Subspace(subspace) => Ok(subspace),
-            Entry::Directory(directory) => directory.subspace().cloned(),
-            _ => Err(Error::client_invalid_operation),
-        }
+        self.entry().subspace()
     }
 
     fn append(&mut self, directory: Directory) {
@@ -178,10 +184,9 @@ impl Machine {
     async fn create_layer(&mut self) -> Outcome<()> {
         let (nodes, contents) = (self.pop_int().await?, self.pop_int().await?);
         let manual = self.pop_bool().await?;
-        let at = |index: i64| match self.directories.list.get(index as usize) {
-            Some(Entry::Subspace(subspace)) => Some(subspace.clone()),
-            Some(Entry::Directory(directory)) => directory.subspace().ok().cloned(),
-            _ => None,
+        let at = |index: i64| {
+            let entry = self.directories.list.get(index as usize)?;
+            entry.subspace().ok()
         };
         let entry = match (at(nodes), at(contents)) {
             (Some(nodes), Some(contents)) => {

@@ -1,37 +1,21 @@
 //! Instructions for data, transactions and tuples.
 
 use super::{Item, Machine, On, Outcome, senseless};
-use crate::program::{bytes, pack};
+use crate::program::{bytes, pack, pack_rows};
 use bytes::Bytes;
 use plinth_client::{RangeOptions, StreamingMode, Transaction, TransactionOption};
 use plinth_core::tuple::{self, Element};
-use plinth_core::{Error, Key, KeySelector, MutationKind, Value};
+use plinth_core::{Error, KeyRange, KeySelector, MutationKind, Value};
 
 /// The mutation kind with this name in the specification.
 fn mutation_kind(name: &str) -> Option<MutationKind> {
-    Some(match name {
-        "ADD" => MutationKind::Add,
-        "AND" | "BIT_AND" => MutationKind::And,
-        "OR" | "BIT_OR" => MutationKind::Or,
-        "XOR" | "BIT_XOR" => MutationKind::Xor,
-        "APPEND_IF_FITS" => MutationKind::AppendIfFits,
-        "MAX" => MutationKind::Max,
-        "MIN" => MutationKind::Min,
-        "BYTE_MAX" => MutationKind::ByteMax,
-        "BYTE_MIN" => MutationKind::ByteMin,
-        "COMPARE_AND_CLEAR" => MutationKind::CompareAndClear,
-        "SET_VERSIONSTAMPED_KEY" => MutationKind::SetVersionstampedKey,
-        "SET_VERSIONSTAMPED_VALUE" => MutationKind::SetVersionstampedValue,
-        _ => return None,
-    })
-}
-
-fn packed_rows(rows: Vec<(Key, Value)>) -> Element {
-    let elements: Vec<Element> = rows
-        .into_iter()
-        .flat_map(|(key, value)| [Element::Bytes(key), Element::Bytes(value)])
-        .collect();
-    bytes(pack(&elements))
+    let name = match name {
+        "AND" | "OR" | "XOR" => format!("bit_{name}"),
+        name => name.to_owned(),
+    };
+    let mut atomic = MutationKind::ALL.iter().filter(|kind| kind.is_atomic());
+    let found = atomic.find(|kind| kind.name().eq_ignore_ascii_case(&name));
+    found.copied()
 }
 
 fn or_absent(value: Option<Value>) -> Element {
@@ -98,6 +82,17 @@ impl Machine {
         Ok(())
     }
 
+    /// The range of an instruction, which names a prefix or both ends.
+    async fn pop_range(&mut self, name: &str) -> Outcome<KeyRange> {
+        if name.ends_with("_STARTS_WITH") {
+            return self.pop_prefix_range().await;
+        }
+        Ok(KeyRange::new(
+            self.pop_bytes().await?,
+            self.pop_bytes().await?,
+        ))
+    }
+
     async fn pop_range_options(&mut self) -> Outcome<RangeOptions> {
         let limit = self.pop_int().await? as i32;
         let reverse = self.pop_bool().await?;
@@ -128,7 +123,7 @@ impl Machine {
         if let Some(prefix) = only {
             rows.retain(|(key, _)| key.starts_with(&prefix));
         }
-        self.push(packed_rows(rows));
+        self.push(pack_rows(rows));
         Ok(())
     }
 
@@ -165,15 +160,7 @@ impl Machine {
             "GET" => self.get(on).await?,
             "GET_KEY" => self.get_key(on).await?,
             "GET_RANGE" | "GET_RANGE_STARTS_WITH" => {
-                let (begin, end) = if name == "GET_RANGE" {
-                    (self.pop_bytes().await?, self.pop_bytes().await?)
-                } else {
-                    self.pop_prefix_range().await?
-                };
-                let range = (
-                    KeySelector::first_greater_or_equal(begin),
-                    KeySelector::first_greater_or_equal(end),
-                );
+                let range = self.pop_range(name).await?.selectors();
                 let options = self.pop_range_options().await?;
                 self.get_range(on, range, options, None).await?;
             }
@@ -232,11 +219,7 @@ impl Machine {
                 self.mutate(on, |transaction| transaction.clear(&key)).await
             }
             "CLEAR_RANGE" | "CLEAR_RANGE_STARTS_WITH" => {
-                let (begin, end) = if name == "CLEAR_RANGE" {
-                    (self.pop_bytes().await?, self.pop_bytes().await?)
-                } else {
-                    self.pop_prefix_range().await?
-                };
+                let KeyRange { begin, end } = self.pop_range(name).await?;
                 self.mutate(on, |transaction| transaction.clear_range(&begin, &end))
                     .await
             }
@@ -319,16 +302,11 @@ impl Machine {
     }
 
     async fn wait_empty(&mut self) -> Outcome<()> {
-        let (begin, end) = self.pop_prefix_range().await?;
+        let all = self.pop_prefix_range().await?;
         let database = self.shared.database.clone();
         let waited = database.run(async |transaction| {
-            let begin = KeySelector::first_greater_or_equal(begin.clone());
-            let end = KeySelector::first_greater_or_equal(end.clone());
-            let options = RangeOptions::limit(1);
-            let rows = transaction
-                .get_range_all(begin, end, options, false)
-                .await?;
-            match rows.is_empty() {
+            let rows = transaction.get_rows(all.clone(), RangeOptions::limit(1), false);
+            match rows.await?.is_empty() {
                 true => Ok(()),
                 false => Err(Error::not_committed),
             }
