@@ -31,4 +31,4 @@ pub use family::{DELOS_ENDING, DEV_DESCRIPTION, FARM_DESCRIPTION, Family};
 pub use look::{Look, look_at};
 pub use shared_state::SharedState;
 pub use tenant::Tenant;
-pub use unusable::why;
+pub use unusable::{cannot_use, why};

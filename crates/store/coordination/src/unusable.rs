@@ -1,6 +1,7 @@
 //! Why a file or a directory cannot be used, in words for the person who has named it.
 
 use std::io::{Error, ErrorKind};
+use std::path::Path;
 
 /// What is wrong, and what to do about it.
 pub fn why(error: &Error) -> String {
@@ -21,6 +22,14 @@ pub fn why(error: &Error) -> String {
         _ => return format!("{error}; choose another"),
     };
     known.into()
+}
+
+/// The line about a data directory that cannot be used.
+pub fn cannot_use(directory: &Path) -> impl Fn(Error) -> String + Copy {
+    move |error| {
+        let (directory, why) = (directory.display(), why(&error));
+        format!("data directory {directory}: {why} with --data-dir")
+    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::kinds::ZELOS;
 use super::names::{At, file_name, parse_service_name};
 use super::server::ZOOKEEPER_PORT;
 use super::service::load;
-use plinth_coordination::{key_file, why};
+use plinth_coordination::{cannot_use, key_file};
 use plinth_delos::replica::identity::{self, service_file};
 use plinth_keeper_commands::zookeeper::ForClients;
 use plinth_runtime::net::Chosen;
@@ -151,21 +151,11 @@ fn listeners(arguments: &Arguments, is_old: bool) -> Vec<(SocketAddr, Chosen)> {
         .collect()
 }
 
-fn cannot_use(directory: &Path) -> impl Fn(std::io::Error) -> String {
-    move |error| {
-        format!(
-            "data directory {}: {} with --data-dir",
-            directory.display(),
-            why(&error)
-        )
-    }
-}
-
 /// An existing service is resumed with what it has. Tells whether there is one.
 async fn check(arguments: &Arguments, replicas: &[At], path: &Path) -> Outcome<bool> {
     let directory = arguments.data_dir.display();
     let cannot = cannot_use(&arguments.data_dir);
-    if !plinth_runtime::disk::exists(path).await.map_err(&cannot)? {
+    if !plinth_runtime::disk::exists(path).await.map_err(cannot)? {
         return Ok(false);
     }
     let file = load(path, &TlsArguments::default()).await?;
@@ -190,7 +180,7 @@ async fn check(arguments: &Arguments, replicas: &[At], path: &Path) -> Outcome<b
     for (i, at) in (1..).zip(replicas) {
         let is_there = arguments.data_dir.join(&at.name).join("replica");
         let looked = plinth_runtime::disk::exists(&is_there).await;
-        if !looked.map_err(&cannot)? {
+        if !looked.map_err(cannot)? {
             return Err(format!(
                 "data directory {directory} has a service without replica {:?}: resume it with --replicas {}",
                 at.name,
