@@ -40,9 +40,7 @@ impl SharedLog for Recorded {
     }
 
     async fn check_tail(&self) -> Result<Tail, LogError> {
-        let next = self.0.borrow().len() as LogPos + 1;
-        let is_sealed = false;
-        Ok(Tail { next, is_sealed })
+        Ok(Tail::open(self.0.borrow().len() as LogPos + 1))
     }
 
     async fn read_next(

@@ -30,7 +30,7 @@ use plinth_core::Error;
 use plinth_delos::log::LogPos;
 use plinth_delos::replica::kind::Kind;
 use plinth_delos::stack::{Application, Failure};
-use plinth_delos::store::{RoTx, RwTx};
+use plinth_delos::store::{Reads, RoTx, RwTx};
 use serde_json::Value;
 
 /// The kinds of services that there are.
@@ -95,21 +95,12 @@ pub trait Rows {
     }
 }
 
-impl Rows for RwTx {
+impl<R: Reads> Rows for R {
     fn row(&self, key: &[u8]) -> Result<Option<Bytes>, Error> {
         self.get(key)
     }
     fn rows(&self, begin: &[u8], end: &[u8], limit: usize) -> Result<Vec<(Bytes, Bytes)>, Error> {
-        self.range(begin, end, limit)
-    }
-}
-
-impl Rows for RoTx {
-    fn row(&self, key: &[u8]) -> Result<Option<Bytes>, Error> {
-        self.get(key)
-    }
-    fn rows(&self, begin: &[u8], end: &[u8], limit: usize) -> Result<Vec<(Bytes, Bytes)>, Error> {
-        self.range(begin, end, limit)
+        self.range((begin, end), limit, false)
     }
 }
 

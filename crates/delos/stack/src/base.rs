@@ -8,12 +8,13 @@ use crate::entry::{ENTRY_BYTES_MAX, Entry};
 use crate::log::{LogError, LogPos, SharedLog};
 use crate::stack::{Answer, Applicator, Engine, Failure, Lost, Proposed, Spent, Upper};
 use crate::store::{LocalStore, RoTx};
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use crate::words::{parse, words};
+use bytes::Bytes;
 use plinth_core::Error;
 use plinth_runtime::metric::latency::Latency;
 use plinth_runtime::sync::{Notify, OneshotSender, oneshot};
 use plinth_runtime::{
-    Duration, Pace, nobody_has_lied, now, planted, probe, race, random, sleep, trace_warn,
+    Duration, Either, Pace, nobody_has_lied, now, planted, probe, race, random, sleep, trace_warn,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -150,12 +151,8 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
         self.syncs.borrow_mut().clear();
         self.syncing.borrow_mut().clear();
         match stopped {
-            plinth_runtime::Either::Left(stopped) => stopped,
-            plinth_runtime::Either::Right(stopped) => match stopped {
-                plinth_runtime::Either::Left(stopped) | plinth_runtime::Either::Right(stopped) => {
-                    stopped
-                }
-            },
+            Either::Left(stopped)
+            | Either::Right(Either::Left(stopped) | Either::Right(stopped)) => stopped,
         }
     }
 
@@ -236,7 +233,7 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
         if let Some(began) = began {
             self.applies.answered(began);
         }
-        if let Some((proposer, number)) = parse(&entry)
+        if let Some([proposer, number]) = entry.header(HEADER).and_then(|said| parse(said))
             && proposer == self.proposer
             && let Some(reply) = self.proposals.borrow_mut().remove(&number)
         {
@@ -320,11 +317,6 @@ fn cleared() -> Stopped {
     Stopped(LogError::Cleared.to_string())
 }
 
-fn parse(entry: &Entry) -> Option<(u64, u64)> {
-    let mut header = &entry.header(HEADER)?[..];
-    Some((header.try_get_u64_le().ok()?, header.try_get_u64_le().ok()?))
-}
-
 impl<L: SharedLog + 'static, A: Applicator> Engine for Base<L, A> {
     type Return = A::Return;
     type Refusal = A::Refusal;
@@ -335,10 +327,7 @@ impl<L: SharedLog + 'static, A: Applicator> Engine for Base<L, A> {
         }
         let number = self.next_proposal.get();
         self.next_proposal.set(number + 1);
-        let mut header = BytesMut::with_capacity(16);
-        header.put_u64_le(self.proposer);
-        header.put_u64_le(number);
-        entry.set_header(HEADER, header.freeze());
+        entry.set_header(HEADER, words(&[self.proposer, number]));
         let bytes = entry.encode();
         if bytes.len() > ENTRY_BYTES_MAX {
             return Err(Lost::Log(LogError::TooLong(bytes.len())));

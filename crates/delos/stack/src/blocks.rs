@@ -2,7 +2,7 @@
 
 use crate::log::LogPos;
 use bytes::Bytes;
-use plinth_log::disk_queue::Position;
+use plinth_log::disk_queue::{Position, entries};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
@@ -84,6 +84,12 @@ impl Blocks {
             place
         })
     }
+}
+
+/// The head of a block of the disk queue, and its entries. `None` if it is damaged.
+pub(crate) fn head_and_entries(block: &Bytes) -> Option<(Bytes, Vec<Bytes>)> {
+    let mut all = entries(block)?.into_iter();
+    Some((all.next()?, all.collect()))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The map of a virtual log on coordinators: `version u64 | value`, as their coordinated state. No database is needed.
 
-use crate::virtual_log::Register;
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use crate::virtual_log::{Register, after_version, parse_versioned};
+use bytes::Bytes;
 use plinth_coordination::{Coordinators, SharedState};
 use plinth_core::Error;
 use plinth_rpc::{Place, Transport};
@@ -12,14 +12,6 @@ const PAUSE_MS: std::ops::Range<u64> = 10..60;
 
 /// See the module. It waits while no majority of the coordinators answers.
 pub struct CoordinatedRegister(SharedState);
-
-fn parse(state: Option<Bytes>) -> Result<(u64, Bytes), Error> {
-    let Some(mut state) = state else {
-        return Ok((0, Bytes::new()));
-    };
-    let version = state.try_get_u64_le().map_err(|_| Error::file_corrupt)?;
-    Ok((version, state))
-}
 
 impl CoordinatedRegister {
     pub fn new(transport: &Transport, coordinators: &Coordinators) -> Self {
@@ -49,16 +41,13 @@ impl CoordinatedRegister {
 
 impl Register for CoordinatedRegister {
     async fn read(&self) -> Result<(u64, Bytes), Error> {
-        parse(self.0.read().await?)
+        parse_versioned(self.0.read().await?)
     }
 
     async fn swap(&self, version: u64, value: Bytes) -> Result<bool, Error> {
-        let mut state = BytesMut::with_capacity(8 + value.len());
-        state.put_u64_le(version + 1);
-        state.put_slice(&value);
-        let state = state.freeze();
+        let state = after_version(version, &value);
         let swapping = self.0.attempt(async |attempt| {
-            let (now, there) = parse(attempt.read().await?)?;
+            let (now, there) = parse_versioned(attempt.read().await?)?;
             if now == version {
                 attempt.write(state.clone()).await?;
             }

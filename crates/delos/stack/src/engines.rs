@@ -2,6 +2,7 @@
 //! (`…Above`), which entries go through ([`crate::stack`]). An engine that keeps state is switched on through the log
 //! ([`guard`]).
 
+pub mod above;
 pub mod batching;
 pub mod brain_doctor;
 pub mod guard;

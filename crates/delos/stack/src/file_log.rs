@@ -7,12 +7,12 @@
 //! same positions, up to the last that was confirmed, and perhaps some that were not.
 //! What may never happen: two entries with one position, or a gap.
 
-use crate::blocks::Blocks;
+use crate::blocks::{Blocks, head_and_entries};
 use crate::entry::ENTRY_BYTES_MAX;
 use crate::log::{LogError, LogPos, SharedLog, Tail};
 use bytes::{Buf, BufMut, Bytes};
 use plinth_core::{Error, Uid};
-use plinth_log::disk_queue::{Block, DiskQueue, Position, entries};
+use plinth_log::disk_queue::{Block, DiskQueue, Position};
 use plinth_runtime::sync::{Notify, OneshotSender, oneshot};
 use plinth_runtime::{Boxed, Duration, Task, sleep, spawn, trace_warn};
 use std::cell::RefCell;
@@ -63,13 +63,9 @@ pub struct FileLog {
 }
 
 fn parse_block(block: &Bytes) -> Option<(u8, LogPos, Vec<Bytes>)> {
-    let mut all = entries(block)?;
-    if all.is_empty() {
-        return None;
-    }
-    let mut head = all.remove(0);
+    let (mut head, entries) = head_and_entries(block)?;
     let kind = head.try_get_u8().ok()?;
-    Some((kind, head.try_get_u64_le().ok()?, all))
+    Some((kind, head.try_get_u64_le().ok()?, entries))
 }
 
 impl FileLog {

@@ -32,4 +32,5 @@ pub mod stream_log;
 #[cfg(test)]
 mod tests;
 pub mod virtual_log;
+mod words;
 mod workload;

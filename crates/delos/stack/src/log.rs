@@ -38,6 +38,19 @@ pub struct Tail {
     pub is_sealed: bool,
 }
 
+impl Tail {
+    /// Of a log that takes more.
+    pub fn open(next: LogPos) -> Tail {
+        let is_sealed = false;
+        Tail { next, is_sealed }
+    }
+
+    pub fn sealed(next: LogPos) -> Tail {
+        let is_sealed = true;
+        Tail { next, is_sealed }
+    }
+}
+
 /// See the module. Everything that was appended before a call began is seen by it.
 #[allow(async_fn_in_trait)] // all tasks of a process share one thread
 pub trait SharedLog {

@@ -39,7 +39,7 @@ use hosting::Replica;
 use identity::{Identity, service_file};
 pub use kind::{Config, Kind, RELEASE};
 use messages::PROCESS;
-use plinth_coordination::{Coordinators, Tenant, coordinator, why};
+use plinth_coordination::{Coordinators, Tenant, cannot_use, coordinator};
 use plinth_rpc::{FailureBeacon, Transport};
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::net::Chosen;
@@ -75,13 +75,7 @@ pub fn serve_with_page(
 
 async fn run(config: Config, page: Option<Page>) -> Result<Infallible, String> {
     let directory = &config.directory;
-    let unusable = |error| {
-        format!(
-            "data directory {}: {} with --data-dir",
-            directory.display(),
-            why(&error)
-        )
-    };
+    let unusable = cannot_use(directory);
     let refusal = Tenant::Delos.refusal_of_server(directory).await;
     if let Some(line) = refusal.map_err(unusable)? {
         return Err(line);
@@ -232,7 +226,7 @@ async fn be_replica(site: &Rc<Site>, identity: &Identity, coordinators: &Coordin
     let (log, was_there) = find_log(site, coordinators).await;
     let log = Rc::new(log);
     // Its sequencer was another process's, if this one lived here before.
-    let stale = was_there.then(|| caretaker::last(&log));
+    let stale = was_there.then(|| log.last_description());
     let copies = || site.wait_for("a copy of another replica");
     let opened = stores::open(&site.config, &site.transport, identity, &log, copies);
     let store = match opened.await {

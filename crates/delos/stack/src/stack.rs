@@ -112,20 +112,53 @@ pub trait Engine: 'static {
     fn set_trim_prefix(&self, pos: LogPos);
 }
 
-impl<E: Engine> Engine for Rc<E> {
-    type Return = E::Return;
-    type Refusal = E::Refusal;
+/// An engine that passes calls down, but for those that it overrides.
+pub trait Layer: 'static {
+    type Down: Engine;
 
-    fn propose(&self, entry: Entry) -> impl Future<Output = Proposed<E::Return, E::Refusal>> {
-        (**self).propose(entry)
+    fn down(&self) -> &Self::Down;
+
+    /// See [`Engine::propose`].
+    fn propose(&self, entry: Entry) -> impl Future<Output = ProposedTo<Self::Down>> {
+        self.down().propose(entry)
+    }
+
+    /// See [`Engine::sync`].
+    fn sync(&self) -> impl Future<Output = Result<RoTx, Lost>> {
+        self.down().sync()
+    }
+
+    /// See [`Engine::set_trim_prefix`].
+    fn set_trim_prefix(&self, pos: LogPos) {
+        self.down().set_trim_prefix(pos);
+    }
+}
+
+/// What a proposal to this engine led to.
+pub type ProposedTo<E> = Proposed<<E as Engine>::Return, <E as Engine>::Refusal>;
+
+impl<T: Layer> Engine for T {
+    type Return = <T::Down as Engine>::Return;
+    type Refusal = <T::Down as Engine>::Refusal;
+
+    fn propose(&self, entry: Entry) -> impl Future<Output = ProposedTo<T::Down>> {
+        Layer::propose(self, entry)
     }
 
     fn sync(&self) -> impl Future<Output = Result<RoTx, Lost>> {
-        (**self).sync()
+        Layer::sync(self)
     }
 
     fn set_trim_prefix(&self, pos: LogPos) {
-        (**self).set_trim_prefix(pos);
+        Layer::set_trim_prefix(self, pos);
+    }
+}
+
+impl<E: Engine> Layer for Rc<E> {
+    type Down = E;
+
+    fn down(&self) -> &E {
+        self
     }
 }
 

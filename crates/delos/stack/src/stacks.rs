@@ -31,10 +31,9 @@ use crate::engines::roster::{self, Member, RosterAbove, Told};
 use crate::engines::session_order::{self, SessionOrderAbove, SessionOrderBelow};
 use crate::engines::time::{self, TimeAbove, TimeBelow};
 use crate::engines::view_tracking::{self, ViewTrackingAbove, ViewTrackingBelow};
-use crate::entry::Entry;
 use crate::log::{LogPos, SharedLog};
-use crate::stack::{Application, Engine, Lost, Proposed, ReplicaId, Spent, Top};
-use crate::store::{LocalStore, RoTx};
+use crate::stack::{Application, Engine, Layer, Lost, ReplicaId, Spent, Top};
+use crate::store::LocalStore;
 use plinth_core::Result;
 use plinth_runtime::metric::latency::Latency;
 use plinth_runtime::{Duration, Either, race};
@@ -69,9 +68,9 @@ pub type OnBase<D> = RosterAbove<OnRoster<D>>;
 type Return<D> = <D as Application>::Return;
 type Refusal<D> = <D as Application>::Refusal;
 
-type Seen<E> = Rc<Observer<Rc<E>>>;
+type Seen<E> = Rc<Observer<E>>;
 type Bottom<L, D> = Base<L, OnBase<D>>;
-type Views<L, D> = ViewTrackingBelow<Seen<Bottom<L, D>>>;
+type Views<L, D> = ViewTrackingBelow<Seen<Rc<Bottom<L, D>>>>;
 type Backup<L, D> = LogBackupBelow<Seen<Views<L, D>>, L>;
 type Time<L, D> = TimeBelow<Seen<Backup<L, D>>>;
 type Lease<L, D> = LeaseBelow<Seen<Time<L, D>>>;
@@ -99,25 +98,18 @@ pub struct Applying {
 /// See the module. Nothing goes on while [`Standard::run`] does not run.
 pub struct Standard<L: SharedLog + 'static, D: Application> {
     pub base: Rc<Bottom<L, D>>,
-    pub views: Rc<Views<L, D>>,
-    pub backup: Rc<Backup<L, D>>,
-    pub time: Rc<Time<L, D>>,
-    pub lease: Rc<Lease<L, D>>,
-    pub doctor: Rc<Doctor<L, D>>,
-    order: Rc<Order<L, D>>,
-    batching: Rc<Batching<L, D>>,
-    seen_base: Seen<Bottom<L, D>>,
-    seen_views: Seen<Views<L, D>>,
-    seen_backup: Seen<Backup<L, D>>,
-    seen_time: Seen<Time<L, D>>,
-    seen_lease: Seen<Lease<L, D>>,
-    seen_doctor: Seen<Doctor<L, D>>,
-    seen_order: Seen<Order<L, D>>,
-    top: Seen<Batching<L, D>>,
+    seen_base: Seen<Rc<Bottom<L, D>>>,
+    pub views: Seen<Views<L, D>>,
+    pub backup: Seen<Backup<L, D>>,
+    pub time: Seen<Time<L, D>>,
+    pub lease: Seen<Lease<L, D>>,
+    pub doctor: Seen<Doctor<L, D>>,
+    order: Seen<Order<L, D>>,
+    batching: Seen<Batching<L, D>>,
 }
 
-fn seen<E: Engine>(below: &'static str, engine: &Rc<E>) -> Seen<E> {
-    Rc::new(Observer::new(below, engine.clone()))
+fn seen<E: Engine>(guard: Guard, engine: E) -> Seen<E> {
+    Rc::new(Observer::new(guard.name, engine))
 }
 
 /// What is above Base.
@@ -139,7 +131,8 @@ pub fn make_new(store: &Rc<LocalStore>, replicas: u8) -> Result<()> {
     roster::forget_replicas(&mut tx)?;
     let of_replicas = [view_tracking::GUARD, lease::GUARD, session_order::GUARD];
     for engine in [&of_replicas[..], &[log_backup::GUARD]].concat() {
-        tx.clear_range(&engine.key(b""), &engine.key(&[0xff; 9]))?;
+        let (begin, end) = engine.keys();
+        tx.clear_range(&begin, &end)?;
     }
     roster::forget_switch(&mut tx, log_backup::GUARD);
     time::forget_votes(&mut tx, replicas)?;
@@ -159,31 +152,24 @@ impl<L: SharedLog + 'static, D: Application> Standard<L, D> {
         let on_backup = base.applicator().above().above().above();
         let on_time = on_backup.above();
         let on_doctor = on_time.above().above();
-        let seen_base = seen("base", &base);
+        let seen_base = Rc::new(Observer::new("base", base.clone()));
         let views = ViewTrackingBelow::new(seen_base.clone(), store.clone(), replica);
-        let views = Rc::new(views);
-        let seen_views = seen(view_tracking::GUARD.name, &views);
-        let down = seen_views.clone();
-        let backup = LogBackupBelow::new(down, log, backups, store.clone(), replica);
-        let backup = Rc::new(backup);
-        let seen_backup = seen(log_backup::GUARD.name, &backup);
-        let time = TimeBelow::new(seen_backup.clone(), store.clone(), replica, on_backup);
-        let time = Rc::new(time);
-        let seen_time = seen(time::GUARD.name, &time);
-        let lease = LeaseBelow::new(seen_time.clone(), store.clone(), replica, on_time);
-        let lease = Rc::new(lease);
-        let seen_lease = seen(lease::GUARD.name, &lease);
-        let doctor = Rc::new(BrainDoctorBelow {
-            down: seen_lease.clone(),
-        });
-        let seen_doctor = seen(brain_doctor::GUARD.name, &doctor);
-        let order = SessionOrderBelow::new(seen_doctor.clone(), store.clone(), on_doctor);
-        let order = Rc::new(order);
-        let seen_order = seen(session_order::GUARD.name, &order);
-        let batching = Rc::new(BatchingBelow::new(seen_order.clone(), store));
-        let top = seen(batching::GUARD.name, &batching);
+        let views = seen(view_tracking::GUARD, views);
+        let backup = LogBackupBelow::new(views.clone(), log, backups, store.clone(), replica);
+        let backup = seen(log_backup::GUARD, backup);
+        let time = TimeBelow::new(backup.clone(), store.clone(), replica, on_backup);
+        let time = seen(time::GUARD, time);
+        let lease = LeaseBelow::new(time.clone(), store.clone(), replica, on_time);
+        let lease = seen(lease::GUARD, lease);
+        let down = lease.clone();
+        let doctor = seen(brain_doctor::GUARD, BrainDoctorBelow { down });
+        let order = SessionOrderBelow::new(doctor.clone(), store.clone(), on_doctor);
+        let order = seen(session_order::GUARD, order);
+        let batching = BatchingBelow::new(order.clone(), store);
+        let batching = seen(batching::GUARD, batching);
         Rc::new(Standard {
             base,
+            seen_base,
             views,
             backup,
             time,
@@ -191,14 +177,6 @@ impl<L: SharedLog + 'static, D: Application> Standard<L, D> {
             doctor,
             order,
             batching,
-            seen_base,
-            seen_views,
-            seen_backup,
-            seen_time,
-            seen_lease,
-            seen_doctor,
-            seen_order,
-            top,
         })
     }
 
@@ -338,30 +316,21 @@ impl<L: SharedLog + 'static, D: Application> Standard<L, D> {
         }
         [
             of(&self.seen_base),
-            of(&self.seen_views),
-            of(&self.seen_backup),
-            of(&self.seen_time),
-            of(&self.seen_lease),
-            of(&self.seen_doctor),
-            of(&self.seen_order),
-            of(&self.top),
+            of(&self.views),
+            of(&self.backup),
+            of(&self.time),
+            of(&self.lease),
+            of(&self.doctor),
+            of(&self.order),
+            of(&self.batching),
         ]
     }
 }
 
-impl<L: SharedLog + 'static, D: Application> Engine for Standard<L, D> {
-    type Return = D::Return;
-    type Refusal = D::Refusal;
+impl<L: SharedLog + 'static, D: Application> Layer for Standard<L, D> {
+    type Down = Seen<Batching<L, D>>;
 
-    fn propose(&self, entry: Entry) -> impl Future<Output = Proposed<D::Return, D::Refusal>> {
-        self.top.propose(entry)
-    }
-
-    fn sync(&self) -> impl Future<Output = std::result::Result<RoTx, Lost>> {
-        self.top.sync()
-    }
-
-    fn set_trim_prefix(&self, pos: LogPos) {
-        self.top.set_trim_prefix(pos);
+    fn down(&self) -> &Self::Down {
+        &self.batching
     }
 }

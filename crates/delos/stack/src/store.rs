@@ -16,7 +16,8 @@ mod newer;
 
 use self::newer::{Change, Newer, Source, is_before};
 use crate::log::LogPos;
-use bytes::{Buf, BufMut, Bytes};
+use crate::words::{parse, words};
+use bytes::{BufMut, Bytes};
 use plinth_core::hash::hash_bytes;
 use plinth_core::{Error, Result};
 use plinth_engine::{KeyValueStore, WriteBatch};
@@ -100,13 +101,8 @@ impl LocalStore {
     /// # Errors
     /// The engine has rows of something else.
     pub fn open(engine: Rc<dyn KeyValueStore>) -> Result<Rc<LocalStore>> {
-        let (mut applied, mut checksum) = (0, 0);
-        match engine.get(META)? {
-            Some(row) => {
-                let mut row = &row[..];
-                applied = row.try_get_u64_le().map_err(|_| Error::file_corrupt)?;
-                checksum = row.try_get_u64_le().map_err(|_| Error::file_corrupt)?;
-            }
+        let [applied, checksum] = match engine.get(META)? {
+            Some(row) => parse(&row).ok_or(Error::file_corrupt)?,
             None => {
                 let mut is_empty = true;
                 engine.range(b"", b"\xff", false, &mut |key, _| {
@@ -116,8 +112,9 @@ impl LocalStore {
                 if !is_empty {
                     return Err(Error::file_corrupt);
                 }
+                [0, 0]
             }
-        }
+        };
         Ok(Rc::new(LocalStore {
             engine,
             unflushed: RefCell::default(),
@@ -316,10 +313,7 @@ impl LocalStore {
                 .copied()
                 .find(|(pos, _)| *pos == target)
                 .expect("every position since the flush has one");
-            let mut meta = Vec::with_capacity(16);
-            meta.put_u64_le(target);
-            meta.put_u64_le(checksum);
-            batch.set(META, &meta);
+            batch.set(META, &words(&[target, checksum]));
         }
         self.flushing.set(target);
         self.engine.commit(batch).await?;
@@ -384,24 +378,17 @@ impl RoTx {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn range(&self, begin: &[u8], end: &[u8], limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
-        self.check()?;
-        let range = (begin, end);
-        self.store.range_at(range, self.pos, None, limit, false)
+        Reads::range(self, (begin, end), limit, false)
     }
+}
 
-    /// The last rows of `[begin, end)`, up to `limit`, the last one first.
-    ///
-    /// # Errors
-    /// As [`get`](Self::get).
-    pub fn range_back(
-        &self,
-        begin: &[u8],
-        end: &[u8],
-        limit: usize,
-    ) -> Result<Vec<(Bytes, Bytes)>> {
+impl Reads for RoTx {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        self.get(key)
+    }
+    fn range(&self, range: (&[u8], &[u8]), limit: usize, reverse: bool) -> Result<Pairs> {
         self.check()?;
-        let range = (begin, end);
-        self.store.range_at(range, self.pos, None, limit, true)
+        self.store.range_at(range, self.pos, None, limit, reverse)
     }
 }
 
@@ -414,6 +401,21 @@ impl Drop for RoTx {
         }
     }
 }
+
+/// What a transaction and a snapshot have in common.
+pub trait Reads {
+    /// # Errors
+    /// The disk fails, or the snapshot is too old.
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>>;
+
+    /// The first rows of `[begin, end)`, or the last ones in reverse order, up to `limit`.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    fn range(&self, range: (&[u8], &[u8]), limit: usize, reverse: bool) -> Result<Pairs>;
+}
+
+type Pairs = Vec<(Bytes, Bytes)>;
 
 /// The changes of one entry. Dropped without [`commit`](Self::commit), it changes nothing.
 pub struct RwTx {
@@ -458,24 +460,7 @@ impl RwTx {
     /// # Errors
     /// The disk fails.
     pub fn range(&self, begin: &[u8], end: &[u8], limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
-        let range = (begin, end);
-        let changes = Some(&self.changes);
-        self.store.range_at(range, self.pos, changes, limit, false)
-    }
-
-    /// The last rows of `[begin, end)`, up to `limit`, the last one first.
-    ///
-    /// # Errors
-    /// The disk fails.
-    pub fn range_back(
-        &self,
-        begin: &[u8],
-        end: &[u8],
-        limit: usize,
-    ) -> Result<Vec<(Bytes, Bytes)>> {
-        let range = (begin, end);
-        let changes = Some(&self.changes);
-        self.store.range_at(range, self.pos, changes, limit, true)
+        Reads::range(self, (begin, end), limit, false)
     }
 
     fn change(&mut self, key: &[u8], value: Option<Bytes>) {
@@ -566,6 +551,17 @@ impl RwTx {
         store.checksum.set(checksum);
         store.applied.set(self.pos);
         Ok(())
+    }
+}
+
+impl Reads for RwTx {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        self.get(key)
+    }
+    fn range(&self, range: (&[u8], &[u8]), limit: usize, reverse: bool) -> Result<Pairs> {
+        let changes = Some(&self.changes);
+        self.store
+            .range_at(range, self.pos, changes, limit, reverse)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The map of a virtual log in a row of the store: `delos/<name>/map`, `version u64 | value`.
 
-use crate::virtual_log::Register;
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use crate::virtual_log::{Register, after_version, parse_versioned};
+use bytes::Bytes;
 use plinth_client::{Database, Transaction};
 use plinth_core::Error;
 
@@ -20,11 +20,7 @@ impl StoreRegister {
     }
 
     async fn look(&self, transaction: &Transaction) -> Result<(u64, Bytes), Error> {
-        let Some(mut row) = transaction.get(&self.key, false).await? else {
-            return Ok((0, Bytes::new()));
-        };
-        let version = row.try_get_u64_le().map_err(|_| Error::file_corrupt)?;
-        Ok((version, row))
+        parse_versioned(transaction.get(&self.key, false).await?)
     }
 }
 
@@ -34,10 +30,7 @@ impl Register for StoreRegister {
     }
 
     async fn swap(&self, version: u64, value: Bytes) -> Result<bool, Error> {
-        let mut row = BytesMut::with_capacity(8 + value.len());
-        row.put_u64_le(version + 1);
-        row.put_slice(&value);
-        let row = row.freeze();
+        let row = after_version(version, &value);
         let is_swapped = self.database.run(async |transaction| {
             let (now, there) = self.look(&transaction).await?;
             if now == version {

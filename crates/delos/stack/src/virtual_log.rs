@@ -20,6 +20,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+/// A loglet that is sealed gets another one behind it before so many looks, unless who has sealed it is gone.
+const SEALED_LOOKS: usize = 3;
+const SEALED_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long to wait before the map is read again in the hope that somebody has changed it.
 const REFRESH_PAUSE: Duration = Duration::from_millis(10);
 /// How often somebody who waits for the next loglet looks whether the one before is still there.
@@ -45,6 +48,23 @@ pub trait Register {
     /// # Errors
     /// It may have been replaced, or not.
     async fn swap(&self, version: u64, value: Bytes) -> Result<bool, Error>;
+}
+
+/// What a register is kept as: `version u64 | value`. Nothing is version 0.
+///
+/// # Errors
+/// It is something else.
+pub(crate) fn parse_versioned(kept: Option<Bytes>) -> Result<(u64, Bytes), Error> {
+    let Some(mut kept) = kept else {
+        return Ok((0, Bytes::new()));
+    };
+    let version = kept.try_get_u64_le().map_err(|_| Error::file_corrupt)?;
+    Ok((version, kept))
+}
+
+/// What a register is kept as when `value` has replaced that of `version`.
+pub(crate) fn after_version(version: u64, value: &[u8]) -> Bytes {
+    [&(version + 1).to_le_bytes(), value].concat().into()
 }
 
 /// Opens loglets.
@@ -335,13 +355,25 @@ impl<R: Register, L: Loglets> VirtualLog<R, L> {
         }
     }
 
-    /// True if the last loglet takes no more entries: somebody adds another one now, or has gone after sealing it.
-    ///
-    /// # Errors
-    /// The loglet cannot be reached.
-    pub async fn is_last_sealed(&self) -> Result<bool, LogError> {
+    /// The description of the loglet that takes the entries.
+    pub fn last_description(&self) -> Bytes {
+        self.map.borrow().last().description.clone()
+    }
+
+    async fn is_last_sealed(&self) -> Result<bool, LogError> {
         let (_, loglet) = self.last().await?;
         Ok(loglet.check_tail().await?.is_sealed)
+    }
+
+    /// Resolves when the last loglet takes no more entries, and who has sealed it seems to have gone before it could
+    /// add another one.
+    pub async fn stays_sealed(&self) {
+        let mut looks = 0;
+        while looks < SEALED_LOOKS {
+            sleep(SEALED_LOOK_INTERVAL).await;
+            let is_sealed = self.is_last_sealed().await;
+            looks = if is_sealed == Ok(true) { looks + 1 } else { 0 };
+        }
     }
 
     /// An entry has got this position in this part. If the part has an end, it is behind that.
@@ -387,11 +419,7 @@ impl<R: Register, L: Loglets> SharedLog for VirtualLog<R, L> {
             let (part, loglet) = self.last().await?;
             let tail = loglet.check_tail().await?;
             if !tail.is_sealed {
-                let next = part.first + tail.next - 1;
-                return Ok(Tail {
-                    next,
-                    is_sealed: false,
-                });
+                return Ok(Tail::open(part.first + tail.next - 1));
             }
             self.await_next(&part, &loglet).await?;
         }
@@ -457,10 +485,7 @@ impl<R: Register, L: Loglets> SharedLog for VirtualLog<R, L> {
     async fn seal(&self) -> Result<Tail, LogError> {
         let (part, loglet) = self.last().await?;
         let tail = loglet.seal().await?;
-        Ok(Tail {
-            next: part.first + tail.next - 1,
-            is_sealed: true,
-        })
+        Ok(Tail::sealed(part.first + tail.next - 1))
     }
 }
 

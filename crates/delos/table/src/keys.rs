@@ -13,7 +13,6 @@ use crate::value::Value;
 use bytes::Bytes;
 use plinth_core::Error;
 use plinth_core::tuple::{Element, pack_after, unpack};
-use plinth_delos::store::{RoTx, RwTx};
 
 pub const SCHEMAS: &[u8] = b"table/s";
 pub const SCHEMAS_END: &[u8] = b"table/t";
@@ -24,47 +23,6 @@ pub const WORK: &[u8] = b"table/w";
 pub const WORK_END: &[u8] = b"table/x";
 /// Above every element of a tuple.
 pub const LAST: u8 = 0xff;
-
-/// What a transaction and a snapshot have in common.
-pub trait Reads {
-    /// # Errors
-    /// The disk fails, or the snapshot is too old.
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>>;
-
-    /// The first rows of `[begin, end)`, or the last ones in reverse order, up to `limit`.
-    ///
-    /// # Errors
-    /// As [`get`](Self::get).
-    fn range(
-        &self,
-        range: (&[u8], &[u8]),
-        limit: usize,
-        reverse: bool,
-    ) -> Result<Vec<(Bytes, Bytes)>>;
-}
-
-macro_rules! reads {
-    ($($of:ty)*) => {$(
-        impl Reads for $of {
-            fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-                <$of>::get(self, key)
-            }
-            fn range(
-                &self,
-                (begin, end): (&[u8], &[u8]),
-                limit: usize,
-                reverse: bool,
-            ) -> Result<Vec<(Bytes, Bytes)>> {
-                match reverse {
-                    false => <$of>::range(self, begin, end, limit),
-                    true => <$of>::range_back(self, begin, end, limit),
-                }
-            }
-        }
-    )*};
-}
-
-reads!(RoTx RwTx);
 
 /// A key that grows element by element.
 pub struct Key(pub Vec<u8>);

@@ -8,7 +8,6 @@
 //! read at the position of their time: rows that change between them may come twice or not at all.
 
 use crate::filter::{Bound, Filter};
-use crate::keys::Reads;
 use crate::plan::{self, Order};
 use crate::rows::{Row, Table};
 use crate::scan::Scan;
@@ -18,7 +17,7 @@ use crate::{Ended, Refused, alter, limits, proto, schema};
 use bytes::Bytes;
 use plinth_core::hash::hash_bytes;
 use plinth_core::tuple::{Element, pack, unpack};
-use plinth_delos::store::RoTx;
+use plinth_delos::store::{Reads, RoTx};
 use plinth_runtime::Pace;
 use prost::Message;
 

@@ -4,7 +4,7 @@
 //! A column that is not there is younger than the row, and has its default.
 
 use crate::Result;
-use crate::keys::{INDEXES, Key, ROWS, Reads, elements};
+use crate::keys::{INDEXES, Key, ROWS, elements};
 use crate::request::Cells;
 use crate::schema::{Index, Schema, State};
 use crate::value::Value;
@@ -12,7 +12,7 @@ use crate::{Ended, Refused, limits};
 use bytes::Bytes;
 use plinth_core::Error;
 use plinth_core::tuple::{Element, pack, unpack};
-use plinth_delos::store::RwTx;
+use plinth_delos::store::{Reads, RwTx};
 use plinth_runtime::nobody_has_lied;
 
 /// Values in the order of the schema's columns.

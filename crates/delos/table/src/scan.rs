@@ -1,11 +1,12 @@
 //! Rows of a path, a few at a time.
 
 use crate::Result;
-use crate::keys::{Key, Reads};
+use crate::keys::Key;
 use crate::plan::Path;
 use crate::rows::{Row, Table};
 use bytes::Bytes;
 use plinth_core::Error;
+use plinth_delos::store::Reads;
 
 /// Rows that are read at a time.
 const CHUNK: usize = 64;

@@ -4,13 +4,13 @@
 //! column costs no rewriting: what rows have of it goes when they are written next.
 
 use crate::Result;
-use crate::keys::{COUNTERS, Key, Reads, SCHEMAS, SCHEMAS_END};
+use crate::keys::{COUNTERS, Key, SCHEMAS, SCHEMAS_END};
 use crate::proto::{self, Kind};
 use crate::value::Value;
 use crate::{Ended, Refused, limits};
 use bytes::Bytes;
 use plinth_core::Error;
-use plinth_delos::store::RwTx;
+use plinth_delos::store::{Reads, RwTx};
 use plinth_runtime::nobody_has_lied;
 use prost::Message;
 

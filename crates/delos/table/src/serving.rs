@@ -3,7 +3,7 @@
 
 use crate::application::{Answer, Tables};
 use crate::backend::payload;
-use crate::keys::{Reads, WORK, WORK_END};
+use crate::keys::{WORK, WORK_END};
 use crate::request::Request;
 use crate::{Code, Ended, Refused, proto, query};
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use plinth_delos::replica::messages::Called;
 use plinth_delos::replica::serves::{Serves, ServiceStack, lost_at};
 use plinth_delos::replica::{Kind, Settings};
 use plinth_delos::stack::{Answer as Proposed, Engine};
+use plinth_delos::store::Reads;
 use plinth_runtime::{Duration, probe, random, sleep};
 use prost::Message;
 use std::rc::Rc;

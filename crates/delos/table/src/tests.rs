@@ -9,7 +9,6 @@ mod replicated;
 mod steps;
 
 use crate::application::{Answer, Tables};
-use crate::keys::Reads;
 use crate::proto::{self, Kind};
 use crate::request::{Cells, Operation, Request, Transaction};
 use crate::value::Value;
@@ -17,7 +16,7 @@ use crate::{Code, Ended, Refused, query};
 use bytes::Bytes;
 use plinth_core::EngineKind;
 use plinth_delos::stack::{Application, Failure};
-use plinth_delos::store::LocalStore;
+use plinth_delos::store::{LocalStore, Reads};
 use plinth_runtime::sim::{Locality, SimConfig, Simulation};
 use std::future::Future;
 use std::path::Path;

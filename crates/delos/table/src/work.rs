@@ -10,7 +10,7 @@
 //! ```
 
 use crate::Result;
-use crate::keys::{Key, Reads, WORK, WORK_END};
+use crate::keys::{Key, WORK, WORK_END};
 use crate::rows::Table;
 use crate::schema::{self, State};
 use crate::value::Value;
@@ -18,7 +18,7 @@ use crate::{Code, Ended, Refused};
 use bytes::Bytes;
 use plinth_core::Error;
 use plinth_core::tuple::{Element, pack, unpack};
-use plinth_delos::store::RwTx;
+use plinth_delos::store::{Reads, RwTx};
 
 /// Rows of a step that comes along with a request, and of one that is asked for.
 pub const SMALL: usize = 100;

@@ -1,11 +1,12 @@
 //! Changes rows directly, past the application, on all replicas alike (§4.2 C): for emergencies.
 
-use super::guard::{Guard, Seen};
-use crate::entry::Entry;
+use super::above::{Above, Rule};
+use super::guard::Guard;
 use crate::log::LogPos;
-use crate::stack::{Answer, Applicator, Applied, Engine, Lost, Proposed, Upper};
-use crate::store::{RoTx, RwTx};
+use crate::stack::{Answer, Applicator, Engine, Layer, Lost};
+use crate::store::RwTx;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use plinth_core::Result;
 
 pub const GUARD: Guard = Guard {
     name: "brain_doctor",
@@ -45,50 +46,25 @@ fn decode(mut said: Bytes) -> Option<Vec<Write>> {
 }
 
 /// See the module.
-pub struct BrainDoctorAbove<A> {
-    pub(crate) upper: Upper<A>,
-}
+#[derive(Default)]
+pub struct BrainDoctor;
+pub type BrainDoctorAbove<A> = Above<BrainDoctor, A>;
 
-impl<A: Applicator> BrainDoctorAbove<A> {
-    pub fn new(above: A) -> Self {
-        BrainDoctorAbove {
-            upper: Upper::new(above),
-        }
-    }
+impl<A: Applicator> Rule<A> for BrainDoctor {
+    const GUARD: Guard = GUARD;
 
-    /// What is above, for its lower half.
-    pub fn above(&self) -> &A {
-        &self.upper.applicator
-    }
-}
-
-impl<A: Applicator> Applicator for BrainDoctorAbove<A> {
-    type Return = A::Return;
-    type Refusal = A::Refusal;
-
-    fn apply(&self, tx: &mut RwTx, entry: &Entry, pos: LogPos) -> Applied<A::Return, A::Refusal> {
-        self.upper.pass_over();
-        match GUARD.look(tx, entry)? {
-            Seen::Passing(_) => self.upper.apply(tx, entry, pos),
-            Seen::Over => Ok(Answer::Own(Bytes::new())),
-            Seen::Own(said) => {
-                // What nobody can read changes nothing, on all replicas alike.
-                let Some(writes) = decode(said) else {
-                    return Ok(Answer::Own(Bytes::new()));
-                };
-                for (key, value) in writes {
-                    match value {
-                        Some(value) => tx.set(&key, value),
-                        None => tx.clear(&key),
-                    }
-                }
-                Ok(Answer::Own(Bytes::from_static(b"done")))
+    fn own(&self, tx: &mut RwTx, said: Bytes, _: LogPos) -> Result<Bytes> {
+        // What nobody can read changes nothing, on all replicas alike.
+        let Some(writes) = decode(said) else {
+            return Ok(Bytes::new());
+        };
+        for (key, value) in writes {
+            match value {
+                Some(value) => tx.set(&key, value),
+                None => tx.clear(&key),
             }
         }
-    }
-
-    fn post_apply(&self, entry: &Entry, pos: LogPos) {
-        self.upper.post_apply(entry, pos);
+        Ok(Bytes::from_static(b"done"))
     }
 }
 
@@ -103,25 +79,16 @@ impl<E: Engine> BrainDoctorBelow<E> {
     ///
     /// # Errors
     /// Those of the proposal.
-    pub async fn operate(&self, writes: &[Write]) -> Result<bool, Lost> {
+    pub async fn operate(&self, writes: &[Write]) -> std::result::Result<bool, Lost> {
         let answer = self.down.propose(GUARD.own(&encode(writes))).await?;
         Ok(matches!(answer, Answer::Own(said) if !said.is_empty()))
     }
 }
 
-impl<E: Engine> Engine for BrainDoctorBelow<E> {
-    type Return = E::Return;
-    type Refusal = E::Refusal;
+impl<E: Engine> Layer for BrainDoctorBelow<E> {
+    type Down = E;
 
-    fn propose(&self, entry: Entry) -> impl Future<Output = Proposed<E::Return, E::Refusal>> {
-        self.down.propose(entry)
-    }
-
-    fn sync(&self) -> impl Future<Output = Result<RoTx, Lost>> {
-        self.down.sync()
-    }
-
-    fn set_trim_prefix(&self, pos: LogPos) {
-        self.down.set_trim_prefix(pos);
+    fn down(&self) -> &E {
+        &self.down
     }
 }

@@ -10,7 +10,7 @@ use crate::entry::Entry;
 use crate::stack::{Answer, Engine, Lost};
 use crate::store::{RoTx, RwTx};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use plinth_core::Result;
+use plinth_core::{Error, Result};
 use plinth_runtime::planted;
 
 /// Said along with somebody else's entry.
@@ -49,6 +49,28 @@ impl Guard {
     /// The key of one of the engine's rows.
     pub fn key(&self, key: &[u8]) -> Vec<u8> {
         [self.name.as_bytes(), b"/of/", key].concat()
+    }
+
+    /// Where the keys of the engine's rows begin and end.
+    pub fn keys(&self) -> (Vec<u8>, Vec<u8>) {
+        (self.key(b""), self.key(&[0xff; 9]))
+    }
+
+    /// All rows of an engine whose keys are numbers.
+    ///
+    /// # Errors
+    /// A key is something else, the snapshot is too old, or the disk fails.
+    pub fn rows_by_id(&self, rows: &RoTx) -> Result<Vec<(u64, Bytes)>> {
+        let (begin, end) = self.keys();
+        let parse = |(key, row): (Bytes, Bytes)| {
+            let id = key.strip_prefix(&begin[..])?.try_into().ok()?;
+            Some((u64::from_be_bytes(id), row))
+        };
+        let found = rows.range(&begin, &end, usize::MAX)?.into_iter();
+        found
+            .map(parse)
+            .collect::<Option<_>>()
+            .ok_or(Error::file_corrupt)
     }
 
     /// # Errors
@@ -117,6 +139,11 @@ impl Guard {
         let mut entry = Entry::default();
         entry.set_header(self.name, Self::header(OWN, said));
         entry
+    }
+
+    /// Such an entry, of one of the kinds that the engine has.
+    pub fn own_of(&self, kind: u8, said: &[u8]) -> Entry {
+        self.own(&[&[kind], said].concat())
     }
 
     /// An entry that switches the engine.

@@ -26,12 +26,16 @@
 //! has not heard of the switch still reads what is right. The engine may be taken out of the stacks when the log has
 //! switched it off and nobody has the lease.
 
-use super::guard::{Guard, Seen};
+use super::above::{Above, Rule};
+use super::guard::Guard;
 use crate::entry::Entry;
 use crate::log::{LogError, LogPos};
-use crate::stack::{Answer, Applicator, Applied, Engine, Lost, Proposed, ReplicaId, Upper};
+use crate::stack::{
+    Answer, Applicator, Applied, Engine, Layer, Lost, Proposed, ProposedTo, ReplicaId, Upper,
+};
 use crate::store::{LocalStore, RoTx, RwTx};
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use crate::words::{parse, words};
+use bytes::Bytes;
 use plinth_core::{Error, Result};
 use plinth_runtime::sync::{Notify, Watch};
 use plinth_runtime::{Duration, Instant, now, planted, probe, race, random, sleep, timeout, trace};
@@ -77,20 +81,6 @@ fn holder_reads() -> Duration {
 /// How long others let a claim stand after they have noticed it.
 fn others_wait() -> Duration {
     LEASE + drift()
-}
-
-fn words<const N: usize>(words: [u64; N]) -> Bytes {
-    let mut out = BytesMut::with_capacity(8 * N);
-    words.iter().for_each(|word| out.put_u64_le(*word));
-    out.freeze()
-}
-
-fn parse<const N: usize>(mut said: &[u8]) -> Option<[u64; N]> {
-    let mut words = [0; N];
-    for word in &mut words {
-        *word = said.try_get_u64_le().ok()?;
-    }
-    Some(words)
 }
 
 /// The row of the lease: `replica u64 | term u64 | position of its last claim u64`.
@@ -186,24 +176,18 @@ impl Own {
 }
 
 /// See the module.
-pub struct LeaseAbove<A> {
-    pub(crate) upper: Upper<A>,
+pub struct Lease {
     own: Rc<Own>,
 }
+pub type LeaseAbove<A> = Above<Lease, A>;
 
-impl<A: Applicator> LeaseAbove<A> {
-    pub fn new(above: A) -> Self {
-        LeaseAbove {
-            upper: Upper::new(above),
-            own: Own::new(),
-        }
+impl Default for Lease {
+    fn default() -> Self {
+        Lease { own: Own::new() }
     }
+}
 
-    /// What is above, for its lower half.
-    pub fn above(&self) -> &A {
-        &self.upper.applicator
-    }
-
+impl Lease {
     /// A claim: `replica u64 | term u64 | position of the row's claim u64 | the claim's own number u64`; position 0 if
     /// it found no row. Nobody claims what another replica has.
     fn claim(&self, tx: &mut RwTx, said: &[u8], pos: LogPos) -> Result<()> {
@@ -213,7 +197,7 @@ impl<A: Applicator> LeaseAbove<A> {
         let held = Held::parse(tx.get(&Held::key())?)?;
         let found = held.map_or(0, |held| held.claimed);
         if found == expected && held.is_none_or(|held| held.replica == replica) {
-            tx.set(&Held::key(), words([replica, term, pos]));
+            tx.set(&Held::key(), words(&[replica, term, pos]));
             self.own.take_claim(claim);
         }
         Ok(())
@@ -247,32 +231,29 @@ impl<A: Applicator> LeaseAbove<A> {
     }
 }
 
-impl<A: Applicator> Applicator for LeaseAbove<A> {
-    type Return = A::Return;
-    type Refusal = A::Refusal;
+impl<A: Applicator> Rule<A> for Lease {
+    const GUARD: Guard = GUARD;
 
-    fn apply(&self, tx: &mut RwTx, entry: &Entry, pos: LogPos) -> Applied<A::Return, A::Refusal> {
-        self.upper.pass_over();
+    fn own(&self, tx: &mut RwTx, said: Bytes, pos: LogPos) -> Result<Bytes> {
+        self.claim(tx, &said, pos).map(|()| Bytes::new())
+    }
+
+    fn pass(
+        &self,
+        upper: &Upper<A>,
+        tx: &mut RwTx,
+        entry: &Entry,
+        _: Option<Bytes>,
+        pos: LogPos,
+    ) -> Applied<A::Return, A::Refusal> {
         if let Some(said) = entry.header(END) {
             self.end(tx, said)?;
             return Ok(Answer::Own(Bytes::new()));
         }
-        match GUARD.look(tx, entry)? {
-            Seen::Passing(_) => {}
-            Seen::Own(said) => {
-                self.claim(tx, &said, pos)?;
-                return Ok(Answer::Own(Bytes::new()));
-            }
-            Seen::Over => return Ok(Answer::Own(Bytes::new())),
-        }
         match Held::parse(tx.get(&Held::key())?)? {
             Some(held) if !self.passes(&held, entry) => Ok(Answer::Filtered),
-            _ => self.upper.apply(tx, entry, pos),
+            _ => upper.apply(tx, entry, pos),
         }
-    }
-
-    fn post_apply(&self, entry: &Entry, pos: LogPos) {
-        self.upper.post_apply(entry, pos);
     }
 }
 
@@ -300,7 +281,7 @@ impl<E: Engine> LeaseBelow<E> {
             down,
             store,
             replica,
-            own: above.own.clone(),
+            own: above.rule.own.clone(),
             wants: Cell::new(false),
             seen: Cell::new((0, Instant::default())),
             wake: Notify::new(),
@@ -390,7 +371,7 @@ impl<E: Engine> LeaseBelow<E> {
         self.own.claim.set(None);
         self.own.until.set(None);
         let mut entry = Entry::default();
-        entry.set_header(END, words([held.claimed]));
+        entry.set_header(END, words(&[held.claimed]));
         self.down.propose(entry).await.map(drop)
     }
 
@@ -401,7 +382,7 @@ impl<E: Engine> LeaseBelow<E> {
         }
         let claim = random::u64();
         own.claim.set(Some((claim, now())));
-        let said = words([self.replica, own.term.get(), expected, claim]);
+        let said = words(&[self.replica, own.term.get(), expected, claim]);
         self.down.propose(GUARD.own(&said)).await.map(drop)
     }
 
@@ -449,7 +430,7 @@ impl<'a> Proposal<'a> {
     fn send(&mut self, entry: &mut Entry) {
         self.term = self.own.term.get();
         self.is_open = true;
-        entry.set_header(BY, words([self.term, self.number]));
+        entry.set_header(BY, words(&[self.term, self.number]));
         let mut under_way = self.own.under_way.borrow_mut();
         under_way.insert(self.number, (self.term, false));
     }
@@ -486,11 +467,14 @@ impl Drop for Proposal<'_> {
     }
 }
 
-impl<E: Engine> Engine for LeaseBelow<E> {
-    type Return = E::Return;
-    type Refusal = E::Refusal;
+impl<E: Engine> Layer for LeaseBelow<E> {
+    type Down = E;
 
-    async fn propose(&self, mut entry: Entry) -> Proposed<E::Return, E::Refusal> {
+    fn down(&self) -> &E {
+        &self.down
+    }
+
+    async fn propose(&self, mut entry: Entry) -> ProposedTo<E> {
         let mut proposal = Proposal::new(&self.own);
         loop {
             let held = self.held().ok().flatten();
@@ -511,9 +495,5 @@ impl<E: Engine> Engine for LeaseBelow<E> {
             Some(rows) => Ok(rows),
             None => self.down.sync().await,
         }
-    }
-
-    fn set_trim_prefix(&self, pos: LogPos) {
-        self.down.set_trim_prefix(pos);
     }
 }

@@ -1,12 +1,11 @@
 //! Measures how long what is below takes (§4.1 B): one above each engine tells where time goes.
 
 use crate::entry::Entry;
-use crate::log::LogPos;
-use crate::stack::{Engine, Lost, Proposed};
+use crate::stack::{Engine, Layer, Lost, ProposedTo};
 use crate::store::RoTx;
 use plinth_runtime::metric::latency::Latency;
 use plinth_runtime::now;
-use std::future::Future;
+use std::ops::Deref;
 
 /// See the module. It has no upper half.
 pub struct Observer<E> {
@@ -37,19 +36,27 @@ async fn measured<T>(latency: &Latency, work: impl Future<Output = T>) -> T {
     done
 }
 
-impl<E: Engine> Engine for Observer<E> {
-    type Return = E::Return;
-    type Refusal = E::Refusal;
+/// What else the engine has than calls that are passed down is used through its observer.
+impl<E> Deref for Observer<E> {
+    type Target = E;
 
-    fn propose(&self, entry: Entry) -> impl Future<Output = Proposed<E::Return, E::Refusal>> {
+    fn deref(&self) -> &E {
+        &self.down
+    }
+}
+
+impl<E: Engine> Layer for Observer<E> {
+    type Down = E;
+
+    fn down(&self) -> &E {
+        &self.down
+    }
+
+    fn propose(&self, entry: Entry) -> impl Future<Output = ProposedTo<E>> {
         measured(&self.proposals, self.down.propose(entry))
     }
 
     fn sync(&self) -> impl Future<Output = Result<RoTx, Lost>> {
         measured(&self.syncs, self.down.sync())
-    }
-
-    fn set_trim_prefix(&self, pos: LogPos) {
-        self.down.set_trim_prefix(pos);
     }
 }

@@ -71,6 +71,13 @@ pub fn members(rows: &RoTx) -> Result<Vec<(ReplicaId, Member)>> {
     parse_members(rows.range(MEMBERS, MEMBERS_END, usize::MAX)?)
 }
 
+/// Where the process of a replica listens, as far as these rows can be read and have it.
+pub fn address(rows: &RoTx, id: ReplicaId) -> Option<SocketAddr> {
+    let members = members(rows).ok()?;
+    let found = members.into_iter().find(|(other, _)| *other == id);
+    found.map(|(_, member)| member.address)
+}
+
 /// Forgets the replicas, those that were removed, too: what was restored becomes another service.
 ///
 /// # Errors

@@ -9,12 +9,14 @@
 //! A session is a part of a replica's life. One that has proposed nothing for [`FORGET_AFTER`] positions is forgotten,
 //! and may not come back: the replica begins another. While the engine is off, or is switched, nothing is promised.
 
-use super::guard::{Guard, Seen};
+use super::above::{Above, Rule};
+use super::guard::Guard;
 use crate::entry::{ENTRY_BYTES_MAX, Entry};
 use crate::log::{LogError, LogPos};
-use crate::stack::{Answer, Applicator, Applied, Engine, Lost, Proposed, Upper};
+use crate::stack::{Answer, Applicator, Applied, Engine, Layer, Lost, Proposed, Upper};
 use crate::store::{LocalStore, RoTx, RwTx};
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use crate::words::{parse, words};
+use bytes::Bytes;
 use plinth_core::{Error, Result};
 use plinth_runtime::sync::{Notify, OneshotSender, Watch, oneshot};
 use plinth_runtime::{Duration, TaskGroup, planted, probe, random, sleep};
@@ -46,33 +48,26 @@ struct Note {
 
 impl Note {
     fn encode(self) -> Bytes {
-        let mut out = BytesMut::with_capacity(32);
-        for word in [self.session, self.began, self.settled, self.number] {
-            out.put_u64_le(word);
-        }
-        out.freeze()
+        words(&[self.session, self.began, self.settled, self.number])
     }
 
-    fn parse(mut said: &[u8]) -> Option<Note> {
+    fn parse(said: &[u8]) -> Option<Note> {
+        let [session, began, settled, number] = parse(said)?;
         Some(Note {
-            session: said.try_get_u64_le().ok()?,
-            began: said.try_get_u64_le().ok()?,
-            settled: said.try_get_u64_le().ok()?,
-            number: said.try_get_u64_le().ok()?,
+            session,
+            began,
+            settled,
+            number,
         })
     }
 }
 
-/// A session's row: `last number u64 | its position u64`.
-fn parse_row(mut row: &[u8]) -> Option<(u64, LogPos)> {
-    Some((row.try_get_u64_le().ok()?, row.try_get_u64_le().ok()?))
-}
-
-/// True if the entry is the next of its session. Moves the session on.
+/// True if the entry is the next of its session. Moves the session on, whose row is
+/// `last number u64 | its position u64`.
 fn take_turn(tx: &mut RwTx, note: Note, pos: LogPos) -> Result<bool> {
     let key = GUARD.key(&note.session.to_be_bytes());
     let last = match tx.get(&key)? {
-        Some(row) => parse_row(&row).ok_or(Error::file_corrupt)?.0,
+        Some(row) => parse::<2>(&row).ok_or(Error::file_corrupt)?[0],
         // It is new. It was not forgotten: it began too late for that.
         None if note.began + FORGET_AFTER > pos => 0,
         None => return Ok(false),
@@ -87,17 +82,14 @@ fn take_turn(tx: &mut RwTx, note: Note, pos: LogPos) -> Result<bool> {
         probe!("delos_out_of_order");
         return Ok(false);
     }
-    let mut row = BytesMut::with_capacity(16);
-    row.put_u64_le(note.number);
-    row.put_u64_le(pos);
-    tx.set(&key, row.freeze());
+    tx.set(&key, words(&[note.number, pos]));
     Ok(true)
 }
 
 fn forget_sessions(tx: &mut RwTx, pos: LogPos) -> Result<()> {
-    let (begin, end) = (GUARD.key(b""), GUARD.key(&[0xff; 9]));
+    let (begin, end) = GUARD.keys();
     for (key, row) in tx.range(&begin, &end, usize::MAX)? {
-        let (_, last) = parse_row(&row).ok_or(Error::file_corrupt)?;
+        let [_, last] = parse(&row).ok_or(Error::file_corrupt)?;
         if last + FORGET_AFTER <= pos {
             tx.clear(&key);
         }
@@ -157,17 +149,17 @@ impl<R, E> Own<R, E> {
 }
 
 /// See the module.
-pub struct SessionOrderAbove<A: Applicator> {
-    pub(crate) upper: Upper<A>,
-    own: Rc<Own<A::Return, A::Refusal>>,
+pub struct SessionOrder<R, E> {
+    own: Rc<Own<R, E>>,
     /// Number and answer of the own entry that is being applied.
-    answering: RefCell<Option<(u64, Answer<A::Return, A::Refusal>)>>,
+    answering: RefCell<Option<(u64, Answer<R, E>)>>,
 }
+pub type SessionOrderAbove<A> =
+    Above<SessionOrder<<A as Applicator>::Return, <A as Applicator>::Refusal>, A>;
 
-impl<A: Applicator> SessionOrderAbove<A> {
-    pub fn new(above: A) -> Self {
-        SessionOrderAbove {
-            upper: Upper::new(above),
+impl<R, E> Default for SessionOrder<R, E> {
+    fn default() -> Self {
+        SessionOrder {
             own: Rc::new(Own {
                 session: Cell::new(random::u64()),
                 began: Cell::new(0),
@@ -179,35 +171,41 @@ impl<A: Applicator> SessionOrderAbove<A> {
             answering: RefCell::default(),
         }
     }
-
-    /// What is above, for its lower half.
-    pub fn above(&self) -> &A {
-        &self.upper.applicator
-    }
 }
 
-impl<A: Applicator> Applicator for SessionOrderAbove<A> {
-    type Return = A::Return;
-    type Refusal = A::Refusal;
+impl<A: Applicator> Rule<A> for SessionOrder<A::Return, A::Refusal> {
+    const GUARD: Guard = GUARD;
 
-    fn apply(&self, tx: &mut RwTx, entry: &Entry, pos: LogPos) -> Applied<A::Return, A::Refusal> {
-        self.upper.pass_over();
+    fn begin(&self, tx: &mut RwTx, pos: LogPos) -> Result<()> {
         self.answering.take();
-        if pos.is_multiple_of(SWEEP_INTERVAL) && GUARD.is_on(tx)? {
-            forget_sessions(tx, pos)?;
+        match pos.is_multiple_of(SWEEP_INTERVAL) && GUARD.is_on(tx)? {
+            true => forget_sessions(tx, pos),
+            false => Ok(()),
         }
-        let note = match GUARD.look(tx, entry)? {
-            Seen::Passing(None) => return self.upper.apply(tx, entry, pos),
-            Seen::Passing(Some(said)) => Note::parse(&said),
-            Seen::Own(_) | Seen::Over => return Ok(Answer::Own(Bytes::new())),
+    }
+
+    fn own(&self, _: &mut RwTx, _: Bytes, _: LogPos) -> Result<Bytes> {
+        Ok(Bytes::new())
+    }
+
+    fn pass(
+        &self,
+        upper: &Upper<A>,
+        tx: &mut RwTx,
+        entry: &Entry,
+        note: Option<Bytes>,
+        pos: LogPos,
+    ) -> Applied<A::Return, A::Refusal> {
+        let Some(said) = note else {
+            return upper.apply(tx, entry, pos);
         };
-        let Some(note) = note else {
+        let Some(note) = Note::parse(&said) else {
             return Ok(Answer::Filtered);
         };
         if !take_turn(tx, note, pos)? {
             return Ok(Answer::Filtered);
         }
-        let answer = self.upper.apply(tx, entry, pos)?;
+        let answer = upper.apply(tx, entry, pos)?;
         if !self.own.waits(note.session, note.number) {
             return Ok(answer);
         }
@@ -215,8 +213,7 @@ impl<A: Applicator> Applicator for SessionOrderAbove<A> {
         Ok(Answer::Own(Bytes::new()))
     }
 
-    fn post_apply(&self, entry: &Entry, pos: LogPos) {
-        self.upper.post_apply(entry, pos);
+    fn post_apply(&self) {
         if let Some((number, answer)) = self.answering.take() {
             self.own.answer(number, Ok(answer));
         }
@@ -260,7 +257,7 @@ where
     where
         A: Applicator<Return = R, Refusal = E>,
     {
-        let own = above.own.clone();
+        let own = above.rule.own.clone();
         own.begin(store.applied());
         SessionOrderBelow {
             carrier: Rc::new(Carrier {
@@ -403,14 +400,17 @@ where
     }
 }
 
-impl<D, R, E> Engine for SessionOrderBelow<D, R, E>
+impl<D, R, E> Layer for SessionOrderBelow<D, R, E>
 where
     D: Engine<Return = R, Refusal = E>,
     R: 'static,
     E: 'static,
 {
-    type Return = R;
-    type Refusal = E;
+    type Down = D;
+
+    fn down(&self) -> &D {
+        &self.carrier.down
+    }
 
     async fn propose(&self, entry: Entry) -> Proposed<R, E> {
         let bytes = entry.encoded_len() + HEADERS_BYTES;
@@ -439,9 +439,5 @@ where
         let is_over = |settled: &u64| *settled >= last || own.session.get() != session;
         own.settled.wait_until(is_over).await;
         self.carrier.down.sync().await
-    }
-
-    fn set_trim_prefix(&self, pos: LogPos) {
-        self.carrier.down.set_trim_prefix(pos);
     }
 }

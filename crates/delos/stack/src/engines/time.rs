@@ -11,11 +11,12 @@
 //!
 //! While the engine is off, nothing fires and nobody creates a timer. Those that there are go on afterwards.
 
-use super::guard::{Guard, Seen};
-use crate::entry::Entry;
+use super::above::{Above, Rule};
+use super::guard::Guard;
 use crate::log::{LogError, LogPos};
-use crate::stack::{Answer, Applicator, Applied, Engine, Lost, Proposed, ReplicaId, Upper};
+use crate::stack::{Answer, Applicator, Engine, Layer, Lost, ReplicaId};
 use crate::store::{LocalStore, RoTx, RwTx};
+use crate::words::{parse, words};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::{Error, Result};
 use plinth_runtime::sync::{Notify, queue};
@@ -84,14 +85,9 @@ pub fn is_running(tx: &RwTx, id: TimerId) -> Result<bool> {
 
 /// The timers there are, in the order of their creation.
 fn timers(rows: &RoTx) -> Result<Vec<(TimerId, Timer)>> {
-    let (begin, end) = (GUARD.key(b""), GUARD.key(&[0xff; 9]));
-    let found = rows.range(&begin, &end, usize::MAX)?;
-    let parse = |(key, row): (Bytes, Bytes)| {
-        let id = key.strip_prefix(&begin[..])?.try_into().ok()?;
-        Some((u64::from_be_bytes(id), Timer::parse(&row)?))
-    };
-    let timers = found.into_iter().map(parse).collect::<Option<_>>();
-    timers.ok_or(Error::file_corrupt)
+    let parse = |(id, row): (TimerId, Bytes)| Some((id, Timer::parse(&row)?));
+    let timers = GUARD.rows_by_id(rows)?.into_iter().map(parse);
+    timers.collect::<Option<_>>().ok_or(Error::file_corrupt)
 }
 
 /// Forgets which replicas have waited: what was restored becomes another service, with so many replicas. Its timers
@@ -100,7 +96,8 @@ fn timers(rows: &RoTx) -> Result<Vec<(TimerId, Timer)>> {
 /// # Errors
 /// The disk fails.
 pub fn forget_votes(tx: &mut RwTx, replicas: u8) -> Result<()> {
-    for (key, row) in tx.range(&GUARD.key(b""), &GUARD.key(&[0xff; 9]), usize::MAX)? {
+    let (begin, end) = GUARD.keys();
+    for (key, row) in tx.range(&begin, &end, usize::MAX)? {
         let mut timer = Timer::parse(&row).ok_or(Error::file_corrupt)?;
         timer.voters.clear();
         timer.needed = timer.needed.min(replicas);
@@ -110,29 +107,18 @@ pub fn forget_votes(tx: &mut RwTx, replicas: u8) -> Result<()> {
 }
 
 /// See the module.
-pub struct TimeAbove<A> {
-    pub(crate) upper: Upper<A>,
+#[derive(Default)]
+pub struct Time {
     /// Rings when a timer is created, and when one fires.
     changes: Notify,
 }
+pub type TimeAbove<A> = Above<Time, A>;
 
-impl<A: Applicator> TimeAbove<A> {
-    pub fn new(above: A) -> Self {
-        TimeAbove {
-            upper: Upper::new(above),
-            changes: Notify::new(),
-        }
-    }
-
-    /// What is above, for its lower half.
-    pub fn above(&self) -> &A {
-        &self.upper.applicator
-    }
-
+impl Time {
     /// A creation: `milliseconds u64 | replicas u8`. The answer is the timer's id; it is empty if it is refused.
     fn create(&self, tx: &mut RwTx, said: &[u8], pos: LogPos) -> Result<Bytes> {
         let timer = Timer::parse(said).filter(|timer| timer.needed > 0 && timer.voters.is_empty());
-        let (begin, end) = (GUARD.key(b""), GUARD.key(&[0xff; 9]));
+        let (begin, end) = GUARD.keys();
         let Some(timer) = timer else {
             return Ok(Bytes::new());
         };
@@ -146,8 +132,8 @@ impl<A: Applicator> TimeAbove<A> {
     }
 
     /// A replica has waited: `timer u64 | replica u64`.
-    fn vote(&self, tx: &mut RwTx, mut said: &[u8]) -> Result<()> {
-        let (Ok(id), Ok(replica)) = (said.try_get_u64_le(), said.try_get_u64_le()) else {
+    fn vote(&self, tx: &mut RwTx, said: &[u8]) -> Result<()> {
+        let Some([id, replica]) = parse(said) else {
             return Ok(());
         };
         let Some(row) = tx.get(&Timer::key(id))? else {
@@ -173,29 +159,15 @@ impl<A: Applicator> TimeAbove<A> {
     }
 }
 
-impl<A: Applicator> Applicator for TimeAbove<A> {
-    type Return = A::Return;
-    type Refusal = A::Refusal;
+impl<A: Applicator> Rule<A> for Time {
+    const GUARD: Guard = GUARD;
 
-    fn apply(&self, tx: &mut RwTx, entry: &Entry, pos: LogPos) -> Applied<A::Return, A::Refusal> {
-        self.upper.pass_over();
-        let said = match GUARD.look(tx, entry)? {
-            Seen::Passing(_) => return self.upper.apply(tx, entry, pos),
-            Seen::Over => return Ok(Answer::Own(Bytes::new())),
-            Seen::Own(said) => said,
-        };
-        Ok(Answer::Own(match said.split_first() {
-            Some((&CREATION, said)) => self.create(tx, said, pos)?,
-            Some((&VOTE, said)) => {
-                self.vote(tx, said)?;
-                Bytes::new()
-            }
-            _ => Bytes::new(),
-        }))
-    }
-
-    fn post_apply(&self, entry: &Entry, pos: LogPos) {
-        self.upper.post_apply(entry, pos);
+    fn own(&self, tx: &mut RwTx, said: Bytes, pos: LogPos) -> Result<Bytes> {
+        match said.split_first() {
+            Some((&CREATION, said)) => self.create(tx, said, pos),
+            Some((&VOTE, said)) => self.vote(tx, said).map(|()| Bytes::new()),
+            _ => Ok(Bytes::new()),
+        }
     }
 }
 
@@ -220,7 +192,7 @@ impl<E: Engine> TimeBelow<E> {
             down,
             store,
             replica,
-            changes: above.changes.clone(),
+            changes: above.rule.changes.clone(),
             ends: RefCell::default(),
         }
     }
@@ -240,7 +212,7 @@ impl<E: Engine> TimeBelow<E> {
             needed,
             voters: Vec::new(),
         };
-        let entry = GUARD.own(&[&[CREATION], &timer.encode()[..]].concat());
+        let entry = GUARD.own_of(CREATION, &timer.encode());
         Ok(match self.down.propose(entry).await? {
             Answer::Own(mut id) => id.try_get_u64_le().ok(),
             _ => None,
@@ -320,8 +292,8 @@ impl<E: Engine> TimeBelow<E> {
         drop(self.down.sync().await?); // nothing else may play the log here
         let over = self.look_at_rows().map_err(LogError::Failed);
         for id in over.map_err(Lost::Log)? {
-            let said = [&[VOTE][..], &id.to_le_bytes(), &self.replica.to_le_bytes()];
-            self.down.propose(GUARD.own(&said.concat())).await?;
+            let vote = GUARD.own_of(VOTE, &words(&[id, self.replica]));
+            self.down.propose(vote).await?;
         }
         Ok(())
     }
@@ -345,19 +317,10 @@ impl<E: Engine> TimeBelow<E> {
     }
 }
 
-impl<E: Engine> Engine for TimeBelow<E> {
-    type Return = E::Return;
-    type Refusal = E::Refusal;
+impl<E: Engine> Layer for TimeBelow<E> {
+    type Down = E;
 
-    fn propose(&self, entry: Entry) -> impl Future<Output = Proposed<E::Return, E::Refusal>> {
-        self.down.propose(entry)
-    }
-
-    fn sync(&self) -> impl Future<Output = std::result::Result<RoTx, Lost>> {
-        self.down.sync()
-    }
-
-    fn set_trim_prefix(&self, pos: LogPos) {
-        self.down.set_trim_prefix(pos);
+    fn down(&self) -> &E {
+        &self.down
     }
 }

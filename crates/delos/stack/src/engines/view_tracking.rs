@@ -5,12 +5,14 @@
 //! the log, unless a report of its own came before that. It is in the view again with its next report. The log may go
 //! up to what all in the view have; who has never reported is not waited for.
 
-use super::guard::{Guard, Seen};
+use super::above::{Above, Rule};
+use super::guard::Guard;
 use crate::entry::Entry;
 use crate::log::LogPos;
-use crate::stack::{Answer, Applicator, Applied, Engine, Lost, Proposed, ReplicaId, Upper};
-use crate::store::{LocalStore, RoTx, RwTx};
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use crate::stack::{Applicator, Applied, Engine, Layer, ProposedTo, ReplicaId, Upper};
+use crate::store::{LocalStore, RwTx};
+use crate::words::{parse, words};
+use bytes::Bytes;
 use plinth_core::{Error, Result};
 use plinth_runtime::{Duration, Instant, nobody_has_lied, now, probe, sleep, trace};
 use std::cell::{Cell, RefCell};
@@ -30,57 +32,28 @@ pub const EJECT_AFTER: Duration = Duration::from_secs(60);
 const REPORT: u8 = 0;
 const EJECTION: u8 = 1;
 
-fn own(kind: u8, said: &[u8]) -> Entry {
-    GUARD.own(&[&[kind], said].concat())
-}
-
-fn words(first: u64, second: u64) -> Bytes {
-    let mut bytes = BytesMut::with_capacity(16);
-    bytes.put_u64_le(first);
-    bytes.put_u64_le(second);
-    bytes.freeze()
-}
-
-fn parse(bytes: &[u8]) -> Option<(u64, u64)> {
-    let mut bytes = bytes;
-    Some((bytes.try_get_u64_le().ok()?, bytes.try_get_u64_le().ok()?))
-}
-
 fn row_of(replica: ReplicaId) -> Vec<u8> {
     GUARD.key(&replica.to_be_bytes())
 }
 
 /// See the module.
-pub struct ViewTrackingAbove<A> {
-    pub(crate) upper: Upper<A>,
-}
-
-impl<A: Applicator> ViewTrackingAbove<A> {
-    pub fn new(above: A) -> Self {
-        ViewTrackingAbove {
-            upper: Upper::new(above),
-        }
-    }
-
-    /// What is above, for its lower half.
-    pub fn above(&self) -> &A {
-        &self.upper.applicator
-    }
-}
+#[derive(Default)]
+pub struct ViewTracking;
+pub type ViewTrackingAbove<A> = Above<ViewTracking, A>;
 
 /// A report: `replica | flushed position`. Its row: `flushed position | position of the report`.
 fn take_report(tx: &mut RwTx, said: &[u8], pos: LogPos) {
-    if let Some((replica, flushed)) = parse(said) {
-        tx.set(&row_of(replica), words(flushed, pos));
+    if let Some([replica, flushed]) = parse(said) {
+        tx.set(&row_of(replica), words(&[flushed, pos]));
     }
 }
 
 fn eject(tx: &mut RwTx, said: &[u8]) -> Result<()> {
-    let Some((replica, last_entry)) = parse(said) else {
+    let Some([replica, last_entry]) = parse(said) else {
         return Ok(());
     };
     let row = tx.get(&row_of(replica))?;
-    let is_silent = row.and_then(|row| parse(&row)).map(|(_, pos)| pos) == Some(last_entry);
+    let is_silent = row.and_then(|row| parse(&row)).map(|[_, pos]| pos) == Some(last_entry);
     if is_silent {
         probe!("delos_replica_ejected");
         tx.clear(&row_of(replica));
@@ -88,34 +61,31 @@ fn eject(tx: &mut RwTx, said: &[u8]) -> Result<()> {
     Ok(())
 }
 
-impl<A: Applicator> Applicator for ViewTrackingAbove<A> {
-    type Return = A::Return;
-    type Refusal = A::Refusal;
+impl<A: Applicator> Rule<A> for ViewTracking {
+    const GUARD: Guard = GUARD;
 
-    fn apply(&self, tx: &mut RwTx, entry: &Entry, pos: LogPos) -> Applied<A::Return, A::Refusal> {
-        self.upper.pass_over();
-        match GUARD.look(tx, entry)? {
-            Seen::Passing(said) => {
-                if let Some(said) = said {
-                    take_report(tx, &said, pos);
-                }
-                self.upper.apply(tx, entry, pos)
-            }
-            Seen::Own(said) => {
-                match said.split_first() {
-                    Some((&REPORT, said)) => take_report(tx, said, pos),
-                    // `replica u64 | its last entry u64`
-                    Some((&EJECTION, said)) => eject(tx, said)?,
-                    _ => {}
-                }
-                Ok(Answer::Own(Bytes::new()))
-            }
-            Seen::Over => Ok(Answer::Own(Bytes::new())),
+    fn own(&self, tx: &mut RwTx, said: Bytes, pos: LogPos) -> Result<Bytes> {
+        match said.split_first() {
+            Some((&REPORT, said)) => take_report(tx, said, pos),
+            // `replica u64 | its last entry u64`
+            Some((&EJECTION, said)) => eject(tx, said)?,
+            _ => {}
         }
+        Ok(Bytes::new())
     }
 
-    fn post_apply(&self, entry: &Entry, pos: LogPos) {
-        self.upper.post_apply(entry, pos);
+    fn pass(
+        &self,
+        upper: &Upper<A>,
+        tx: &mut RwTx,
+        entry: &Entry,
+        note: Option<Bytes>,
+        pos: LogPos,
+    ) -> Applied<A::Return, A::Refusal> {
+        if let Some(said) = note {
+            take_report(tx, &said, pos);
+        }
+        upper.apply(tx, entry, pos)
     }
 }
 
@@ -153,7 +123,7 @@ impl<E: Engine> ViewTrackingBelow<E> {
         let flushed = self.store.flushed();
         self.reported.set(Some(now()));
         self.told.set(Some(flushed));
-        words(self.replica, flushed)
+        words(&[self.replica, flushed])
     }
 
     /// Reports, ejects and trims, for ever.
@@ -162,7 +132,7 @@ impl<E: Engine> ViewTrackingBelow<E> {
             sleep(REPORT_INTERVAL / 4).await;
             let is_time = self.reported.get();
             if is_time.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL) {
-                let report = own(REPORT, &self.report());
+                let report = GUARD.own_of(REPORT, &self.report());
                 let _ = self.down.propose(report).await; // the next one tells the same
             }
             if self.look_at_rows().is_ok() {
@@ -174,18 +144,12 @@ impl<E: Engine> ViewTrackingBelow<E> {
 
     /// Learns from the rows who is in the view.
     fn look_at_rows(&self) -> Result<()> {
-        let rows = self.store.snapshot();
-        let (begin, end) = (GUARD.key(b""), GUARD.key(&[0xff; 9]));
-        let found = rows.range(&begin, &end, usize::MAX)?;
+        let found = GUARD.rows_by_id(&self.store.snapshot())?;
         let mut heard = self.heard.borrow_mut();
         let mut before = std::mem::take(&mut *heard);
         let mut everybody_has = LogPos::MAX;
-        for (key, row) in found {
-            let id = key
-                .strip_prefix(&begin[..])
-                .and_then(|id| id.try_into().ok());
-            let id = u64::from_be_bytes(id.ok_or(Error::file_corrupt)?);
-            let (flushed, pos) = parse(&row).ok_or(Error::file_corrupt)?;
+        for (id, row) in found {
+            let [flushed, pos] = parse(&row).ok_or(Error::file_corrupt)?;
             // Else the log would go that this replica has not on disk.
             assert!(
                 id != self.replica || flushed <= self.store.flushed() || !nobody_has_lied(),
@@ -217,7 +181,7 @@ impl<E: Engine> ViewTrackingBelow<E> {
         for (id, last_entry) in silent {
             if id != self.replica {
                 trace!("DelosReplicaSilent", "replica" => id, "position" => last_entry);
-                let ejection = own(EJECTION, &words(id, last_entry));
+                let ejection = GUARD.own_of(EJECTION, &words(&[id, last_entry]));
                 let _ = self.down.propose(ejection).await; // tried again
             }
         }
@@ -229,20 +193,19 @@ impl<E: Engine> ViewTrackingBelow<E> {
     }
 }
 
-impl<E: Engine> Engine for ViewTrackingBelow<E> {
-    type Return = E::Return;
-    type Refusal = E::Refusal;
+impl<E: Engine> Layer for ViewTrackingBelow<E> {
+    type Down = E;
 
-    fn propose(&self, mut entry: Entry) -> impl Future<Output = Proposed<E::Return, E::Refusal>> {
+    fn down(&self) -> &E {
+        &self.down
+    }
+
+    fn propose(&self, mut entry: Entry) -> impl Future<Output = ProposedTo<E>> {
         // With each proposal it would cost every replica a row an entry.
         if self.told.get() != Some(self.store.flushed()) {
             GUARD.note(&mut entry, &self.report());
         }
         self.down.propose(entry)
-    }
-
-    fn sync(&self) -> impl Future<Output = std::result::Result<RoTx, Lost>> {
-        self.down.sync()
     }
 
     fn set_trim_prefix(&self, pos: LogPos) {

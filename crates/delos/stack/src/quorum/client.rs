@@ -12,7 +12,7 @@ use crate::log::{LogError, LogPos, SharedLog, Tail};
 use crate::quorum::messages::{
     Append, Appended, Config, Entries, EntriesRead, Pos, Trim, batch_len,
 };
-use crate::quorum::peers::Peers;
+use crate::quorum::peers::{Peers, unreachable};
 use crate::quorum::sequencer::host;
 use crate::virtual_log::Loglets;
 use bytes::Bytes;
@@ -82,10 +82,6 @@ impl QuorumLog {
             _sending: sending,
         })
     }
-}
-
-fn unreachable() -> LogError {
-    LogError::Failed(Error::connection_failed)
 }
 
 fn answer_all(replies: Vec<OneshotSender<Result<LogPos, LogError>>>, error: LogError) {
@@ -187,8 +183,7 @@ impl Shared {
 
     async fn find_tail(&self) -> Result<Tail, LogError> {
         if let Some(next) = self.end.get() {
-            let is_sealed = true;
-            return Ok(Tail { next, is_sealed });
+            return Ok(Tail::sealed(next));
         }
         let tail = self.peers.find_tail().await?;
         self.found(tail);

@@ -42,7 +42,7 @@ enum Outcome {
     Unreachable,
 }
 
-fn unreachable() -> LogError {
+pub(super) fn unreachable() -> LogError {
     LogError::Failed(Error::connection_failed)
 }
 
@@ -102,11 +102,8 @@ impl Peers {
             let loglet = self.loglet();
             let judge = |server, held| search.hear(server, held);
             match self.ask(AskTail { loglet }, judge).await {
-                Some(Found::Tail(next)) => {
-                    let is_sealed = false;
-                    return Ok(Tail { next, is_sealed });
-                }
-                Some(Found::End(end)) => return Ok(sealed(end)),
+                Some(Found::Tail(next)) => return Ok(Tail::open(next)),
+                Some(Found::End(end)) => return Ok(Tail::sealed(end)),
                 Some(Found::Sealed) => return self.seal().await,
                 None => probe!("quorum_tails_differ"),
             }
@@ -135,7 +132,7 @@ impl Peers {
             let proposer = Uid(random::uid());
             trace!("QuorumSeals", "loglet" => self.loglet(), "ballot" => number);
             match self.try_ballot(Ballot { number, proposer }).await {
-                Outcome::Agreed(end) => return Ok(sealed(end)),
+                Outcome::Agreed(end) => return Ok(Tail::sealed(end)),
                 Outcome::Outrun(other) => {
                     probe!("quorum_ballot_outrun");
                     number = other.saturating_add(1);
@@ -280,12 +277,5 @@ impl Peers {
         timeout(ANSWER_LIMIT, self.call(server, request))
             .await?
             .ok()
-    }
-}
-
-fn sealed(end: LogPos) -> Tail {
-    Tail {
-        next: end,
-        is_sealed: true,
     }
 }

@@ -8,13 +8,14 @@
 //!   state     kind u8 = 1 | the fields of Kept
 //! ```
 
+use crate::blocks::head_and_entries;
 use crate::log::LogPos;
 use crate::quorum::messages::{Ballot, Held, Pos, Promised};
 use bytes::{Buf, Bytes};
 use plinth_core::codec::Codec;
 use plinth_core::output::Output;
 use plinth_core::{Error, Uid, record};
-use plinth_log::disk_queue::{Block, FinishedBlock, entries};
+use plinth_log::disk_queue::{Block, FinishedBlock};
 use std::iter;
 
 const KIND_ENTRIES: u8 = 0;
@@ -202,14 +203,10 @@ impl Record {
 
 /// `None` if the block is damaged.
 pub fn parse(block: &Bytes) -> Option<Record> {
-    let mut all = entries(block)?;
-    if all.is_empty() {
-        return None;
-    }
-    let mut head = all.remove(0);
+    let (mut head, entries) = head_and_entries(block)?;
     match head.try_get_u8().ok()? {
-        KIND_ENTRIES => Some(Record::Entries(Pos::from_bytes(head)?.0, all)),
-        KIND_STATE if all.is_empty() => Kept::from_bytes(head).map(Record::State),
+        KIND_ENTRIES => Some(Record::Entries(Pos::from_bytes(head)?.0, entries)),
+        KIND_STATE if entries.is_empty() => Kept::from_bytes(head).map(Record::State),
         _ => None,
     }
 }

@@ -18,9 +18,6 @@ use std::net::SocketAddr;
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// A process offers itself after up to so long, so that not all do at the same time.
 const SPREAD_MS: u64 = 300;
-/// A loglet that is sealed gets another one behind it before so many looks, unless who has sealed it is gone.
-const SEALED_LOOKS: usize = 3;
-const SEALED_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// The id of a loglet that nobody has used.
@@ -28,14 +25,8 @@ pub fn fresh_loglet() -> Uid {
     Uid(random::uid())
 }
 
-/// The loglet that takes the entries.
-pub fn last(log: &ServiceLog) -> Bytes {
-    let last = log.parts().pop();
-    last.expect("a map is never empty").1
-}
-
 async fn changed(log: &ServiceLog, from: &Bytes) {
-    while last(log) == *from {
+    while log.last_description() == *from {
         sleep(LOOK_INTERVAL).await;
     }
 }
@@ -51,12 +42,7 @@ async fn ends(transport: &Transport, sequencer: Option<SocketAddr>, log: &Servic
         trace!("DelosSequencerGone", "address" => address, "reason" => gone);
     };
     let stays_sealed = async {
-        let mut looks = 0;
-        while looks < SEALED_LOOKS {
-            sleep(SEALED_LOOK_INTERVAL).await;
-            let is_sealed = log.is_last_sealed().await;
-            looks = if is_sealed == Ok(true) { looks + 1 } else { 0 };
-        }
+        log.stays_sealed().await;
         probe!("delos_stays_sealed");
     };
     race(gone, stays_sealed).await;
@@ -70,7 +56,7 @@ pub async fn care(
     stale: Option<Bytes>,
 ) -> Infallible {
     loop {
-        let current = last(log);
+        let current = log.last_description();
         let Some(config) = Config::from_description(&current) else {
             trace_warn!("DelosLogletUnknown", "description" => String::from_utf8_lossy(&current));
             changed(log, &current).await;

@@ -61,6 +61,7 @@ record! {
 
     pub struct AskStatus {}
 
+    #[derive(Default)]
     pub struct ReplicaStatus {
         pub service: String,
         pub kind: String,
@@ -94,6 +95,7 @@ record! {
     }
 
     /// What an operator's request led to.
+    #[derive(Default)]
     pub struct Told {
         /// Position in the log, if it has one.
         pub pos: u64,
@@ -155,6 +157,7 @@ record! {
     pub struct AskBackup {}
 
     /// How far the backup is, as far as the replica knows.
+    #[derive(Default)]
     pub struct BackupStatus {
         /// Empty if the backup is off, or no place was named.
         pub place: String,
@@ -181,6 +184,7 @@ record! {
     }
 
     /// What was restored.
+    #[derive(Default)]
     pub struct Restored {
         /// The position in the old service's log.
         pub pos: u64,
@@ -242,21 +246,22 @@ requests! {
 }
 
 impl Told {
+    pub fn done(pos: u64) -> Told {
+        let refused = String::new();
+        Told { pos, refused }
+    }
+
     pub fn refused(why: impl Into<String>) -> Told {
-        Told {
-            pos: 0,
-            refused: why.into(),
-        }
+        let refused = why.into();
+        Told { pos: 0, refused }
     }
 }
 
 impl Restored {
     pub fn refused(why: String) -> Restored {
         Restored {
-            pos: 0,
-            first: 0,
-            kind: String::new(),
             refused: why,
+            ..Restored::default()
         }
     }
 }

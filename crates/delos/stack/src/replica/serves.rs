@@ -43,15 +43,9 @@ pub trait Serves: Application + Sized {
 }
 
 /// Where a replica is, as far as this one has applied the log.
-fn address_of<D: Application>(stack: &ServiceStack<D>, id: ReplicaId) -> Option<SocketAddr> {
-    let members = roster::members(&stack.store().snapshot()).ok()?;
-    let found = members.into_iter().find(|(other, _)| *other == id);
-    found.map(|(_, member)| member.address)
-}
-
 /// What a client of this stack is told about a proposal without an answer.
 pub fn lost_at<D: Application>(stack: &ServiceStack<D>, error: Lost) -> Called {
-    lost(error, |id| address_of(stack, id))
+    lost(error, |id| roster::address(&stack.store().snapshot(), id))
 }
 
 /// What a client is told about a proposal without an answer. `find` knows the addresses of replicas.

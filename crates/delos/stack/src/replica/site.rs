@@ -283,14 +283,7 @@ impl Site {
             id: self.identity.get().map_or(0, |identity| identity.id),
             release,
             waits_for: self.waits_for.borrow().clone(),
-            applied: 0,
-            flushed: 0,
-            engines: Vec::new(),
-            members: Vec::new(),
-            in_view: Vec::new(),
-            lease_holder: None,
-            loglets: Vec::new(),
-            measured: Vec::new(),
+            ..ReplicaStatus::default()
         };
         if let Ok(running) = self.running() {
             let store = running.replica.store();
@@ -375,23 +368,13 @@ impl Site {
 
     fn backup(&self) -> Result<BackupStatus, Error> {
         let running = self.running().map_err(|_| Error::operation_cancelled)?;
-        let state = running.replica.backup()?;
-        let applied = running.replica.store().applied();
-        Ok(match state {
-            None => BackupStatus {
-                place: String::new(),
-                from: None,
-                next: 0,
-                applied,
-                problem: String::new(),
-            },
-            Some(state) => BackupStatus {
-                place: state.place,
-                from: state.from,
-                next: state.next,
-                applied,
-                problem: state.problem,
-            },
+        let state = running.replica.backup()?.unwrap_or_default();
+        Ok(BackupStatus {
+            place: state.place,
+            from: state.from,
+            next: state.next,
+            applied: running.replica.store().applied(),
+            problem: state.problem,
         })
     }
 
@@ -436,10 +419,7 @@ where
 /// What an operator is told. No answer in time is one, too.
 async fn told(work: impl Future<Output = Result<u64, String>>) -> Told {
     match timeout(PATIENCE, work).await {
-        Some(Ok(pos)) => Told {
-            pos,
-            refused: String::new(),
-        },
+        Some(Ok(pos)) => Told::done(pos),
         Some(Err(why)) => Told::refused(why),
         None => Told::refused(format!(
             "there is no answer after {} s; it may be done, now or later",

@@ -9,7 +9,8 @@
 
 use super::{LocalStore, META, OWNER, ROWS, engine_key, hash_of};
 use crate::log::LogPos;
-use bytes::{Buf, BufMut, Bytes};
+use crate::words::{parse, words};
+use bytes::Bytes;
 use plinth_core::{Error, Result};
 use plinth_engine::{KeyValueStore, WriteBatch};
 use plinth_runtime::{Boxed, nobody_has_lied};
@@ -21,13 +22,6 @@ const END: &[u8] = &[ROWS + 1];
 
 /// A row of the store, as on disk.
 pub type Row = (Bytes, Bytes);
-
-fn parse_meta(meta: &[u8]) -> Result<(LogPos, u64)> {
-    let mut meta = meta;
-    let pos = meta.try_get_u64_le().map_err(|_| Error::file_corrupt)?;
-    let checksum = meta.try_get_u64_le().map_err(|_| Error::file_corrupt)?;
-    Ok((pos, checksum))
-}
 
 /// See the module. While it lives, the log is played, and what it changes stays in memory.
 pub struct Held {
@@ -46,7 +40,7 @@ impl Held {
             return Ok(None);
         }
         let meta = store.engine.get(META)?.ok_or(Error::file_corrupt)?;
-        let (pos, checksum) = parse_meta(&meta)?;
+        let [pos, checksum] = parse(&meta).ok_or(Error::file_corrupt)?;
         // Nobody else writes there.
         assert!(
             pos == store.flushed() || !nobody_has_lied(),
@@ -154,11 +148,8 @@ impl Copying {
         if self.checksum != checksum {
             return Err(Error::checksum_failed);
         }
-        let mut meta = Vec::with_capacity(16);
-        meta.put_u64_le(pos);
-        meta.put_u64_le(checksum);
         let mut batch = WriteBatch::new();
-        batch.set(META, &meta);
+        batch.set(META, &words(&[pos, checksum]));
         batch.set(OWNER, owner.as_bytes());
         batch.clear(MARK);
         self.engine.commit(batch).await.map(drop)

@@ -1,7 +1,7 @@
 //! The local store against a map: rows of the engine, of unflushed entries and of nested levels, read forwards and
 //! backwards.
 
-use crate::store::{LocalStore, RoTx, RwTx};
+use crate::store::{LocalStore, Reads, RoTx, RwTx};
 use bytes::Bytes;
 use plinth_core::EngineKind;
 use plinth_runtime::sim::{Locality, SimConfig, Simulation};
@@ -63,16 +63,22 @@ fn check(rows: &Rows, read: Read<'_>) {
 }
 
 fn check_tx(rows: &Rows, tx: &RwTx) {
-    check(rows, &|begin, end, limit, reverse| match reverse {
-        false => tx.range(begin, end, limit).expect("it is read"),
-        true => tx.range_back(begin, end, limit).expect("it is read"),
+    check(rows, &|begin, end, limit, reverse| {
+        let found = Reads::range(tx, (begin, end), limit, reverse).expect("it is read");
+        if !reverse {
+            assert_eq!(tx.range(begin, end, limit), Ok(found.clone()));
+        }
+        found
     });
 }
 
 fn check_snapshot(rows: &Rows, tx: &RoTx) {
-    check(rows, &|begin, end, limit, reverse| match reverse {
-        false => tx.range(begin, end, limit).expect("it is read"),
-        true => tx.range_back(begin, end, limit).expect("it is read"),
+    check(rows, &|begin, end, limit, reverse| {
+        let found = Reads::range(tx, (begin, end), limit, reverse).expect("it is read");
+        if !reverse {
+            assert_eq!(tx.range(begin, end, limit), Ok(found.clone()));
+        }
+        found
     });
 }
 

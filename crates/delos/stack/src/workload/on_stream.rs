@@ -22,7 +22,7 @@ use bytes::Bytes;
 use plinth_client::{Database, connect};
 use plinth_core::{Error, Uid};
 use plinth_rpc::{Registration, Request, Responder, Transport};
-use plinth_runtime::{Boxed, Duration, Either, TaskGroup, disk, race, random, sleep};
+use plinth_runtime::{Boxed, Either, TaskGroup, disk, race, random, sleep};
 use plinth_workload::Place;
 use std::convert::Infallible;
 use std::future::pending;
@@ -30,10 +30,6 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 const NAME: &str = "simulated";
-
-/// A stream that is sealed gets another one behind it before so many looks, unless who has sealed it is gone.
-const SEALED_LOOKS: usize = 3;
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The name of a stream that nobody has used.
 fn fresh() -> Bytes {
@@ -121,10 +117,7 @@ fn id_of(address: SocketAddr) -> ReplicaId {
 
 fn told(done: Result<Result<u64, String>, Lost>) -> Told {
     match done {
-        Ok(Ok(pos)) => Told {
-            pos,
-            refused: String::new(),
-        },
+        Ok(Ok(pos)) => Told::done(pos),
         Ok(Err(why)) => Told::refused(why),
         Err(lost) => Told::refused(lost.to_string()),
     }
@@ -148,19 +141,11 @@ impl Replica {
         let store = self.stack.store();
         ReplicaStatus {
             service: NAME.into(),
-            kind: String::new(),
-            name: String::new(),
-            id: 0,
             release: RELEASE.into(),
-            waits_for: String::new(),
             applied: store.applied(),
             flushed: store.flushed(),
-            engines: Vec::new(),
-            members: Vec::new(),
             in_view: self.stack.views.replicas(),
-            lease_holder: None,
-            loglets: Vec::new(),
-            measured: Vec::new(),
+            ..ReplicaStatus::default()
         }
     }
 
@@ -173,15 +158,10 @@ impl Replica {
 
     /// Goes on behind a stream that was sealed by somebody who has gone.
     async fn care(&self) -> Infallible {
-        let mut looks = 0;
         loop {
-            sleep(LOOK_INTERVAL).await;
-            let last = self.log.parts().pop().expect("a map is never empty").1;
-            let is_sealed = self.log.is_last_sealed().await;
-            looks = if is_sealed == Ok(true) { looks + 1 } else { 0 };
-            if looks >= SEALED_LOOKS {
-                let _ = self.log.replace(&last, fresh()).await; // the next look does the same
-            }
+            let last = self.log.last_description();
+            self.log.stays_sealed().await;
+            let _ = self.log.replace(&last, fresh()).await; // the next look does the same
         }
     }
 

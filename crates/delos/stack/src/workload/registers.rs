@@ -14,7 +14,7 @@ use crate::log::{LogPos, SharedLog};
 use crate::replica::Settings;
 use crate::replica::messages::Called;
 use crate::replica::serves::{Serves, ServiceStack, lost};
-use crate::stack::{Answer, Application, Engine, Failure, Lost, ReplicaId};
+use crate::stack::{Answer, Application, Engine, Failure, Lost};
 use crate::stacks::Standard;
 use crate::store::{RoTx, RwTx};
 use bytes::Bytes;
@@ -22,7 +22,6 @@ use plinth_core::codec::Codec;
 use plinth_core::{Error, Result};
 use plinth_engine::LocalBoxFuture;
 use plinth_runtime::join_all;
-use std::net::SocketAddr;
 
 pub const REGISTERS: u64 = 3;
 /// Writes of one answer to a question for the history.
@@ -109,12 +108,6 @@ fn outcome(proposed: std::result::Result<Answer<u64, NoWrite>, Lost>) -> Outcome
 }
 
 /// Where a replica is, as far as this one has applied the log.
-fn address_of(rows: &RoTx, id: ReplicaId) -> Option<SocketAddr> {
-    let members = roster::members(rows).ok()?;
-    let found = members.into_iter().find(|(other, _)| *other == id);
-    found.map(|(_, member)| member.address)
-}
-
 type Stack<L> = Standard<L, Registers>;
 
 /// Proposes all writes one after the other, before any of them is answered, and maybe reads behind them.
@@ -139,7 +132,7 @@ async fn burst<L: SharedLog + 'static>(stack: &Stack<L>, asked: Burst) -> Called
     let outcomes: Vec<_> = proposed.into_iter().map(outcome).collect();
     if let Some(holder) = elsewhere
         && outcomes.iter().all(|outcome| *outcome == Outcome::NOT_DONE)
-        && let Some(address) = address_of(&stack.store().snapshot(), holder)
+        && let Some(address) = roster::address(&stack.store().snapshot(), holder)
     {
         return Called::Elsewhere(address);
     }

@@ -2,16 +2,16 @@
 
 use super::rows::{
     AGAIN, BID, Bid, COPIED, COPYING, CopyBid, DONE, GUARD, State, TAKE, bids, copy_bid, start,
-    words,
 };
 use crate::backup::objects::{Page, RowsCopy, Segment};
 use crate::backup::{Backups, Outcome, Patient, Place, claim, put_manifest, put_segment};
 use crate::engines::batching;
 use crate::entry::Entry;
 use crate::log::{LogError, LogPos, SharedLog};
-use crate::stack::{Answer, Engine, Lost, Proposed, ReplicaId};
+use crate::stack::{Answer, Engine, Layer, Lost, ReplicaId};
+use crate::store::LocalStore;
 use crate::store::copy::Held;
-use crate::store::{LocalStore, RoTx};
+use crate::words::words;
 use bytes::{Buf, Bytes};
 use plinth_core::{Error, Result};
 use plinth_runtime::{
@@ -46,7 +46,7 @@ const PAGE_BYTES: usize = 2 << 20;
 const UNFLUSHED_BYTES_MAX: usize = 1 << 30;
 
 /// How far the backup is, as far as this replica has written it down there.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BackupState {
     /// Empty if no operator has named one.
     pub place: String,
@@ -180,11 +180,8 @@ impl<E: Engine, L: SharedLog + 'static> LogBackupBelow<E, L> {
         let problem = self.problem.borrow().clone();
         Ok(self.state()?.map(|state| match state {
             None => BackupState {
-                place: String::new(),
-                session: 0,
-                from: None,
-                next: 0,
                 problem,
+                ..BackupState::default()
             },
             Some(state) => {
                 // Only what a manifest tells of can be restored.
@@ -236,12 +233,8 @@ impl<E: Engine, L: SharedLog + 'static> LogBackupBelow<E, L> {
 
     /// Says something about a session; true if it is accepted.
     async fn say(&self, kind: u8, session: LogPos, said: &[u64]) -> Said<bool> {
-        let said = [&[session][..], said].concat();
-        let answer = self
-            .down
-            .propose(GUARD.own(&words(Some(kind), &said)))
-            .await;
-        match answer {
+        let said = words(&[&[session][..], said].concat());
+        match self.down.propose(GUARD.own_of(kind, &said)).await {
             Ok(answer) => Ok(matches!(answer, Answer::Own(said) if !said.is_empty())),
             Err(lost) => Err(lost.to_string()),
         }
@@ -479,16 +472,11 @@ fn has_request(segment: &Segment) -> bool {
     entries.any(|entry| Entry::decode(entry).is_ok_and(is_request))
 }
 
-impl<E: Engine, L: SharedLog + 'static> Engine for LogBackupBelow<E, L> {
-    type Return = E::Return;
-    type Refusal = E::Refusal;
+impl<E: Engine, L: SharedLog + 'static> Layer for LogBackupBelow<E, L> {
+    type Down = E;
 
-    fn propose(&self, entry: Entry) -> impl Future<Output = Proposed<E::Return, E::Refusal>> {
-        self.down.propose(entry)
-    }
-
-    fn sync(&self) -> impl Future<Output = std::result::Result<RoTx, Lost>> {
-        self.down.sync()
+    fn down(&self) -> &E {
+        &self.down
     }
 
     fn set_trim_prefix(&self, pos: LogPos) {

@@ -2,12 +2,13 @@
 
 use crate::backup::PLACE_BYTES_MAX;
 use crate::backup::objects::{Manifest, RowsCopy, chained};
-use crate::engines::guard::{Guard, Seen};
-use crate::entry::Entry;
+use crate::engines::above::{Above, Rule};
+use crate::engines::guard::Guard;
 use crate::log::LogPos;
-use crate::stack::{Answer, Applicator, Applied, Upper};
+use crate::stack::Applicator;
 use crate::store::{RoTx, RwTx};
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use crate::words::{self, words};
+use bytes::Bytes;
 use plinth_core::codec::Codec;
 use plinth_core::{Error, Result, record};
 use plinth_runtime::probe;
@@ -30,14 +31,6 @@ const SEGMENTS: u8 = b's';
 /// Bids of a replica at a time; far more than there are in use.
 const BIDS_MAX: usize = 100;
 
-/// What an entry of the engine says: `kind u8 | words u64 …`.
-pub fn words(kind: Option<u8>, words: &[u64]) -> Bytes {
-    let mut bytes = BytesMut::with_capacity(1 + 8 * words.len());
-    bytes.extend(kind);
-    words.iter().for_each(|word| bytes.put_u64_le(*word));
-    bytes.freeze()
-}
-
 /// An operator's word: `kind u8 | is the place empty u8 | place`.
 pub fn start(place: &str, is_empty: bool) -> Bytes {
     [&[START, is_empty.into()], place.as_bytes()]
@@ -45,12 +38,9 @@ pub fn start(place: &str, is_empty: bool) -> Bytes {
         .into()
 }
 
-fn parse<const N: usize>(mut bytes: &[u8]) -> Option<[u64; N]> {
-    let mut words = [0; N];
-    for word in &mut words {
-        *word = bytes.try_get_u64_le().ok()?;
-    }
-    bytes.is_empty().then_some(words)
+/// What an entry or a row says, which is so many words and nothing else.
+fn parse<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
+    words::parse(bytes).filter(|_| bytes.len() == 8 * N)
 }
 
 fn row<const N: usize>(row: &[u8]) -> Result<[u64; N]> {
@@ -175,22 +165,9 @@ pub fn copy_bid(rows: &RoTx) -> Result<Option<CopyBid>> {
 }
 
 /// See `log_backup.rs`.
-pub struct LogBackupAbove<A> {
-    pub(crate) upper: Upper<A>,
-}
-
-impl<A: Applicator> LogBackupAbove<A> {
-    pub fn new(above: A) -> Self {
-        LogBackupAbove {
-            upper: Upper::new(above),
-        }
-    }
-
-    /// What is above, for its lower half.
-    pub fn above(&self) -> &A {
-        &self.upper.applicator
-    }
-}
+#[derive(Default)]
+pub struct LogBackup;
+pub type LogBackupAbove<A> = Above<LogBackup, A>;
 
 /// The session that goes on, if the entry is accepted. What nobody can read is not, by all replicas alike.
 fn take_in(tx: &mut RwTx, said: &[u8], pos: LogPos) -> Result<Option<LogPos>> {
@@ -219,7 +196,8 @@ fn take_in(tx: &mut RwTx, said: &[u8], pos: LogPos) -> Result<Option<LogPos>> {
 }
 
 fn begin_session(tx: &mut RwTx, place: String, pos: LogPos) -> Result<Option<LogPos>> {
-    tx.clear_range(&GUARD.key(b""), &GUARD.key(&[0xff]))?;
+    let (begin, end) = GUARD.keys();
+    tx.clear_range(&begin, &end)?;
     State::begin(place, pos).store(tx);
     Ok(Some(pos))
 }
@@ -265,7 +243,7 @@ fn copying(tx: &mut RwTx, state: &State, said: &[u8], pos: LogPos) -> Result<boo
             return Ok(false);
         }
     }
-    tx.set(&GUARD.key(COPY_BID), words(None, &[replica, pos]));
+    tx.set(&GUARD.key(COPY_BID), words(&[replica, pos]));
     Ok(true)
 }
 
@@ -294,7 +272,7 @@ fn bid(tx: &mut RwTx, state: State, said: &[u8], pos: LogPos) -> Result<bool> {
     if first != state.bid_up_to || end <= first || end > pos {
         return Ok(false);
     }
-    tx.set(&key(BIDS, first), words(None, &[end, replica, pos]));
+    tx.set(&key(BIDS, first), words(&[end, replica, pos]));
     let bid_up_to = end;
     State { bid_up_to, ..state }.store(tx);
     Ok(true)
@@ -312,7 +290,7 @@ fn take(tx: &mut RwTx, said: &[u8], pos: LogPos) -> Result<bool> {
         return Ok(false);
     }
     probe!("delos_segment_taken_over");
-    tx.set(&key(BIDS, first), words(None, &[end, replica, pos]));
+    tx.set(&key(BIDS, first), words(&[end, replica, pos]));
     Ok(true)
 }
 
@@ -325,7 +303,7 @@ fn done(tx: &mut RwTx, mut state: State, said: &[u8]) -> Result<bool> {
     };
     let [end, _, _] = row(&stored)?;
     tx.clear(&key(BIDS, first));
-    tx.set(&key(SEGMENTS, first), words(None, &[end, sum]));
+    tx.set(&key(SEGMENTS, first), words(&[end, sum]));
     while let Some(stored) = tx.get(&key(SEGMENTS, state.next))? {
         let [end, sum] = row(&stored)?;
         tx.clear(&key(SEGMENTS, state.next));
@@ -336,23 +314,11 @@ fn done(tx: &mut RwTx, mut state: State, said: &[u8]) -> Result<bool> {
     Ok(true)
 }
 
-impl<A: Applicator> Applicator for LogBackupAbove<A> {
-    type Return = A::Return;
-    type Refusal = A::Refusal;
+impl<A: Applicator> Rule<A> for LogBackup {
+    const GUARD: Guard = GUARD;
 
-    fn apply(&self, tx: &mut RwTx, entry: &Entry, pos: LogPos) -> Applied<A::Return, A::Refusal> {
-        self.upper.pass_over();
-        match GUARD.look(tx, entry)? {
-            Seen::Passing(_) => self.upper.apply(tx, entry, pos),
-            Seen::Over => Ok(Answer::Own(Bytes::new())),
-            Seen::Own(said) => Ok(Answer::Own(match take_in(tx, &said, pos)? {
-                Some(session) => Bytes::copy_from_slice(&session.to_le_bytes()),
-                None => Bytes::new(),
-            })),
-        }
-    }
-
-    fn post_apply(&self, entry: &Entry, pos: LogPos) {
-        self.upper.post_apply(entry, pos);
+    fn own(&self, tx: &mut RwTx, said: Bytes, pos: LogPos) -> Result<Bytes> {
+        let session = take_in(tx, &said, pos)?;
+        Ok(session.map_or_else(Bytes::new, |session| words(&[session])))
     }
 }
