@@ -11,21 +11,15 @@ use crate::{Refused, limits};
 
 /// A filter of a request, as it was understood.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Filter {
-    Compare(String, Comparison, Value),
-    All(Vec<Filter>),
-    Any(Vec<Filter>),
-    Not(Box<Filter>),
+pub enum Filter<Column = String> {
+    Compare(Column, Comparison, Value),
+    All(Vec<Filter<Column>>),
+    Any(Vec<Filter<Column>>),
+    Not(Box<Filter<Column>>),
 }
 
 /// The filter for rows of one schema: columns are places.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Bound {
-    Compare(usize, Comparison, Value),
-    All(Vec<Bound>),
-    Any(Vec<Bound>),
-    Not(Box<Bound>),
-}
+pub type Bound = Filter<usize>;
 
 impl Filter {
     /// All rows.

@@ -1,4 +1,5 @@
-//! How the messages of `proto/table.proto` are declared: a field is `name: type = (what the protocol calls it, tag)`.
+//! How the messages of `proto/table.proto`, and those that are stored, are declared: a field is
+//! `name: type = (what the protocol calls it, tag)`.
 
 macro_rules! messages {
     ($($(#[$meta:meta])* $name:ident { $($(#[$of:meta])* $field:ident: $type:ty = $how:tt,)* })*) => {$(

@@ -6,7 +6,7 @@
 use crate::Result;
 use crate::keys::{INDEXES, Key, ROWS, elements};
 use crate::request::Cells;
-use crate::schema::{Index, Schema, State};
+use crate::schema::{Column, Index, Schema, State};
 use crate::value::Value;
 use crate::{Ended, Refused, limits};
 use bytes::Bytes;
@@ -67,16 +67,25 @@ impl Table {
             .collect();
         self.fill(&mut row, cells)?;
         for (column, value) in columns.zip(&row) {
-            if value.is_null() && !column.nullable {
-                return refuse!(
-                    BadRequest,
-                    "column {:?} of table {:?} needs a value",
-                    column.name,
-                    self.name()
-                );
-            }
+            self.check_null(column, value)?;
         }
         Ok(row)
+    }
+
+    /// A null is where one may be.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn check_null(&self, column: &Column, value: &Value) -> Result<(), Refused> {
+        match value.is_null() && !column.nullable {
+            false => Ok(()),
+            true => refuse!(
+                BadRequest,
+                "column {:?} of table {:?} needs a value",
+                column.name,
+                self.name()
+            ),
+        }
     }
 
     fn fill(&self, row: &mut Row, cells: &Cells) -> Result<(), Refused> {

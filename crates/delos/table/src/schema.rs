@@ -14,79 +14,53 @@ use plinth_delos::store::{Reads, RwTx};
 use plinth_runtime::nobody_has_lied;
 use prost::Message;
 
-#[derive(Clone, PartialEq, Message)]
-pub struct Schema {
-    #[prost(uint32, tag = "1")]
-    pub id: u32,
-    #[prost(string, tag = "2")]
-    pub name: String,
-    /// In the order of their numbers.
-    #[prost(message, repeated, tag = "3")]
-    pub columns: Vec<Column>,
-    /// Numbers of the columns of the primary key.
-    #[prost(uint32, repeated, tag = "4")]
-    pub key: Vec<u32>,
-    /// In the order of their numbers.
-    #[prost(message, repeated, tag = "5")]
-    pub indexes: Vec<Index>,
-    /// Numbers for the next ones.
-    #[prost(uint32, tag = "6")]
-    pub next_column: u32,
-    #[prost(uint32, tag = "7")]
-    pub next_index: u32,
+messages! {
+    Schema {
+        id: u32 = (uint32, tag = "1"),
+        name: String = (string, tag = "2"),
+        /// In the order of their numbers.
+        columns: Vec<Column> = (message, repeated, tag = "3"),
+        /// Numbers of the columns of the primary key.
+        key: Vec<u32> = (uint32, repeated, tag = "4"),
+        /// In the order of their numbers.
+        indexes: Vec<Index> = (message, repeated, tag = "5"),
+        /// Numbers for the next ones.
+        next_column: u32 = (uint32, tag = "6"),
+        next_index: u32 = (uint32, tag = "7"),
+    }
+    Column {
+        id: u32 = (uint32, tag = "1"),
+        name: String = (string, tag = "2"),
+        kind: i32 = (enumeration = "Kind", tag = "3"),
+        nullable: bool = (bool, tag = "4"),
+        /// Also of rows that are older than the column.
+        default: Option<proto::Value> = (message, optional, tag = "5"),
+    }
+    Index {
+        id: u32 = (uint32, tag = "1"),
+        name: String = (string, tag = "2"),
+        /// Numbers of columns.
+        columns: Vec<u32> = (uint32, repeated, tag = "3"),
+        unique: bool = (bool, tag = "4"),
+        state: i32 = (enumeration = "State", tag = "5"),
+        failed: String = (string, tag = "6"),
+    }
+    /// Numbers for the next table, and the next piece of work.
+    Counters {
+        next_table: u32 = (uint32, tag = "1"),
+        next_work: u64 = (uint64, tag = "2"),
+        tables: u32 = (uint32, tag = "3"),
+    }
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub struct Column {
-    #[prost(uint32, tag = "1")]
-    pub id: u32,
-    #[prost(string, tag = "2")]
-    pub name: String,
-    #[prost(enumeration = "Kind", tag = "3")]
-    pub kind: i32,
-    #[prost(bool, tag = "4")]
-    pub nullable: bool,
-    /// Also of rows that are older than the column.
-    #[prost(message, optional, tag = "5")]
-    pub default: Option<proto::Value>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Index {
-    #[prost(uint32, tag = "1")]
-    pub id: u32,
-    #[prost(string, tag = "2")]
-    pub name: String,
-    /// Numbers of columns.
-    #[prost(uint32, repeated, tag = "3")]
-    pub columns: Vec<u32>,
-    #[prost(bool, tag = "4")]
-    pub unique: bool,
-    #[prost(enumeration = "State", tag = "5")]
-    pub state: i32,
-    #[prost(string, tag = "6")]
-    pub failed: String,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, prost::Enumeration)]
-#[repr(i32)]
-pub enum State {
-    Ready = 0,
-    /// Rows are still to be added. Those that are written get in already.
-    Building = 1,
-    /// It is not kept any more.
-    Failed = 2,
-}
-
-/// Numbers for the next table, and the next piece of work.
-#[derive(Clone, PartialEq, Message)]
-pub struct Counters {
-    #[prost(uint32, tag = "1")]
-    pub next_table: u32,
-    #[prost(uint64, tag = "2")]
-    pub next_work: u64,
-    #[prost(uint32, tag = "3")]
-    pub tables: u32,
+enumerations! {
+    State {
+        Ready = 0,
+        /// Rows are still to be added. Those that are written get in already.
+        Building = 1,
+        /// It is not kept any more.
+        Failed = 2,
+    }
 }
 
 impl Column {

@@ -223,13 +223,7 @@ fn assign(table: &Table, row: &mut Row, set: &[Assignment]) -> Result<(), Refuse
             To::Value(value) => value.clone().of_kind(about.kind(), column)?,
             To::Add(more) => sum(&row[at], more, about.kind(), column)?,
         };
-        if row[at].is_null() && !about.nullable {
-            return refuse!(
-                BadRequest,
-                "column {column:?} of table {:?} needs a value",
-                table.name()
-            );
-        }
+        table.check_null(about, &row[at])?;
     }
     Ok(())
 }
