@@ -65,6 +65,17 @@ pub trait Objects {
     /// never written of it is zeros.
     fn read(&self, at: Pointer) -> impl Future<Output = Result<Bytes, Abort>>;
 
+    /// Reads an object that may have ended.
+    fn read_if_there(&self, at: Pointer) -> impl Future<Output = Result<Option<Bytes>, Abort>> {
+        async move {
+            match self.read(at).await {
+                Ok(payload) => Ok(Some(payload)),
+                Err(Abort::NotAllocated) => Ok(None),
+                Err(abort) => Err(abort),
+            }
+        }
+    }
+
     /// Replaces the payload; what is missing at the end becomes zeros. A transaction that has not read the object
     /// writes it whatever its version in the snapshot is, and conflicts all the same with those that change it later.
     fn write(&self, at: Pointer, payload: Bytes) -> impl Future<Output = Result<(), Abort>>;

@@ -8,7 +8,7 @@ use plinth_farm_memory::{Abort, Class, Objects, Pointer, Sizes};
 use plinth_farm_structures::btree::{BTree, Cache, Settings};
 use plinth_farm_structures::catalog::{Catalog, Kind, Named};
 use plinth_farm_structures::kv::Engine;
-use plinth_farm_structures::{Error, Result};
+use plinth_farm_structures::{Error, Result, damaged};
 use plinth_runtime::{Duration, sleep};
 
 const ROOT_BYTES: usize = 8;
@@ -22,21 +22,13 @@ fn place(sizes: &Sizes) -> Option<Pointer> {
     Some(shape.pointer(0, class, 0, 0))
 }
 
-fn damaged<T>(at: Pointer) -> Result<T> {
-    let what = "it is not the object that names the catalogue";
-    Err(Error::Damaged { at, what })
-}
-
 async fn find<O: Objects>(tx: &O, at: Pointer, cache: &Cache) -> Result<Option<Catalog>> {
-    let bytes = match tx.read(at).await {
-        Ok(bytes) => bytes,
-        Err(Abort::NotAllocated) => return Ok(None),
-        Err(abort) => return Err(abort.into()),
+    let Some(bytes) = tx.read_if_there(at).await? else {
+        return Ok(None);
     };
     let bits = bytes.first_chunk().copied().map(u64::from_le_bytes);
-    let Some(root) = bits.and_then(Pointer::from_bits) else {
-        return damaged(at);
-    };
+    let root = bits.and_then(Pointer::from_bits);
+    let root = root.ok_or(damaged(at, "it is not the object that names the catalogue"))?;
     Catalog::open(tx, root, cache).await.map(Some)
 }
 

@@ -99,10 +99,10 @@ impl Catalog {
     }
 
     fn unpack(&self, packed: &[u8]) -> Result<Named> {
-        match Named::unpack(packed) {
-            Some(named) => Ok(named),
-            None => damaged(self.root(), "an entry of the catalogue cannot be read"),
-        }
+        Named::unpack(packed).ok_or(damaged(
+            self.root(),
+            "an entry of the catalogue cannot be read",
+        ))
     }
 
     /// Forgets a name. What lies under it stays. True if the name was there.

@@ -41,6 +41,6 @@ impl From<Abort> for Error {
 impl std::error::Error for Error {}
 
 #[inline]
-pub(crate) fn damaged<T>(at: Pointer, what: &'static str) -> Result<T> {
-    Err(Error::Damaged { at, what })
+pub fn damaged(at: Pointer, what: &'static str) -> Error {
+    Error::Damaged { at, what }
 }

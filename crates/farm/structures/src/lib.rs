@@ -27,13 +27,14 @@ pub mod catalog;
 mod census;
 mod error;
 pub mod hash;
+mod keyed;
 pub mod kv;
 mod page;
 pub mod testing;
 mod value;
 
 pub use census::Census;
-pub use error::{Error, Result};
+pub use error::{Error, Result, damaged};
 pub use value::VALUE_BYTES_MAX;
 
 #[cfg(test)]

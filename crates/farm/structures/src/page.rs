@@ -195,6 +195,22 @@ pub fn take_u64(bytes: &[u8]) -> Option<(u64, &[u8])> {
     take(bytes).map(|(head, rest)| (u64::from_le_bytes(head), rest))
 }
 
+/// Writes numbers of four bytes, one behind the other.
+pub fn put_numbers(packed: &mut [u8], numbers: &[usize]) {
+    for (place, number) in packed.chunks_exact_mut(4).zip(numbers) {
+        place.copy_from_slice(&(*number as u32).to_le_bytes());
+    }
+}
+
+pub fn take_numbers<const N: usize>(mut bytes: &[u8]) -> Option<([usize; N], &[u8])> {
+    let mut numbers = [0; N];
+    for number in &mut numbers {
+        let (word, rest) = take_u32(bytes)?;
+        (*number, bytes) = (word as usize, rest);
+    }
+    Some((numbers, bytes))
+}
+
 /// An object's place, not null.
 #[inline]
 pub fn take_pointer(bytes: &[u8]) -> Option<(Pointer, &[u8])> {

@@ -157,10 +157,8 @@ pub async fn load<O: Objects>(tx: &O, mark: Mark, stored: Stored) -> Result<Byte
         Stored::Long(at) => at,
     };
     let page = Page::parse(tx.read(at).await?, Kind::Value, mark);
-    match page.and_then(|page| page.whole(0)) {
-        Some(value) => Ok(value),
-        None => damaged(at, "it is not the value that a key points to"),
-    }
+    page.and_then(|page| page.whole(0))
+        .ok_or(damaged(at, "it is not the value that a key points to"))
 }
 
 /// Puts a value where it belongs; `former` is where the key's value was before, and its object ends or is used again.

@@ -17,7 +17,7 @@ use plinth_farm_memory::{Objects, Pointer};
 use plinth_farm_structures::btree::{self, BTree, Cache};
 use plinth_farm_structures::catalog::{Catalog, Kind, Named};
 use plinth_farm_structures::hash::{self, HashTable};
-use plinth_farm_structures::{Error, Result};
+use plinth_farm_structures::{Error, Result, damaged};
 
 rows! {
     /// The sizes, as they are kept.
@@ -47,19 +47,13 @@ pub async fn new_row<O: Objects, R: Row>(tx: &O, near: Pointer, row: &R) -> Resu
 }
 
 pub fn decoded<R: Row>(bytes: Bytes, at: Pointer) -> Result<R> {
-    let what = R::NAME;
-    R::decode(bytes).ok_or(Error::Damaged { at, what })
+    R::decode(bytes).ok_or(damaged(at, R::NAME))
 }
 
 /// The row of a table that must be there.
 pub fn expected<R: Row>(bytes: Option<Bytes>, at: Pointer) -> Result<R> {
-    match bytes {
-        Some(bytes) => decoded(bytes, at),
-        None => Err(Error::Damaged {
-            at,
-            what: "a row that another one names is missing",
-        }),
-    }
+    let missing = damaged(at, "a row that another one names is missing");
+    decoded(bytes.ok_or(missing)?, at)
 }
 
 /// A district's objects.
@@ -125,9 +119,8 @@ fn unpack(bytes: &[u8], count: usize, at: Pointer) -> Result<Vec<Pointer>> {
     let words = bytes.chunks_exact(8).take(count);
     let pointer = |word: &[u8]| Pointer::from_bits(u64::from_le_bytes(word.try_into().ok()?));
     let pointers: Option<Vec<Pointer>> = words.map(pointer).collect();
-    let what = "it is not the list of what a warehouse has";
     let whole = pointers.filter(|pointers| pointers.len() == count);
-    whole.ok_or(Error::Damaged { at, what })
+    whole.ok_or(damaged(at, "it is not the list of what a warehouse has"))
 }
 
 fn places(districts: u8) -> usize {
@@ -383,7 +376,6 @@ pub fn name_key(district: u8, last: &Text, first: &Text, customer: u32) -> Vec<u
 
 /// The number at the end of a key.
 pub fn number_of(key: &[u8], at: Pointer) -> Result<u32> {
-    let what = "a key is too short";
-    let word = key.last_chunk().ok_or(Error::Damaged { at, what })?;
+    let word = key.last_chunk().ok_or(damaged(at, "a key is too short"))?;
     Ok(u32::from_be_bytes(*word))
 }

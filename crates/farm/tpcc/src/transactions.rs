@@ -14,7 +14,7 @@ use crate::schema::{
 };
 use plinth_farm_memory::{Objects, Pointer};
 use plinth_farm_structures::hash::HashTable;
-use plinth_farm_structures::{Error, Result};
+use plinth_farm_structures::{Result, damaged};
 use plinth_runtime::planted;
 use std::collections::BTreeSet;
 
@@ -130,14 +130,13 @@ async fn order_item<O: Objects>(
             .map(Text::copy_from_slice);
     };
     change_row(tx, &supply.stock, &key, take).await?;
-    let (at, what) = (supply.stock.root(), Stock::NAME);
     Ok(Some(OrderLine {
         item: line.item,
         supply_warehouse: line.supply_warehouse,
         delivered: 0,
         quantity: line.quantity,
         amount: i64::from(line.quantity) * item.price,
-        district_info: info.ok_or(Error::Damaged { at, what })?,
+        district_info: info.ok_or(damaged(supply.stock.root(), Stock::NAME))?,
     }))
 }
 
@@ -204,13 +203,9 @@ async fn find_customer<O: Objects>(
         .range(tx, &begin, Some(&end), usize::MAX, false)
         .await?;
     let middle = found.rows.len().div_ceil(2);
-    match middle.checked_sub(1).and_then(|i| found.rows.get(i)) {
-        Some((key, _)) => number_of(key, tree.root()),
-        None => Err(Error::Damaged {
-            at: tree.root(),
-            what: "no customer has a name that was given out",
-        }),
-    }
+    let nobody = damaged(tree.root(), "no customer has a name that was given out");
+    let row = middle.checked_sub(1).and_then(|i| found.rows.get(i));
+    number_of(&row.ok_or(nobody)?.0, tree.root())
 }
 
 async fn add_to<O: Objects>(tx: &O, at: Pointer, amount: i64) -> Result<()> {
@@ -294,12 +289,8 @@ pub async fn order_status<O: Objects>(db: &Tpcc, tx: &O, input: &OrderStatus) ->
     let begin = order_by_customer_key(input.district, id, 0);
     let end = order_by_customer_key(input.district, id, u32::MAX);
     let newest = tree.range(tx, &begin, Some(&end), 1, true).await?;
-    let Some((key, _)) = newest.rows.first() else {
-        return Err(Error::Damaged {
-            at: tree.root(),
-            what: "a customer without an order",
-        });
-    };
+    let without = damaged(tree.root(), "a customer without an order");
+    let (key, _) = newest.rows.first().ok_or(without)?;
     let order = number_of(key, tree.root())?;
     let tree = &warehouse.orders;
     let row = tree.get(tx, &key_of(input.district, order)).await?;

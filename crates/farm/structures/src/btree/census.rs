@@ -12,9 +12,9 @@ impl BTree {
     /// outside fences or out of order, nodes that are too large or have no children, values that are not there.
     pub async fn check<O: Objects>(&self, tx: &O) -> Result<Census> {
         let root = Root::parse(tx.read(self.root).await?, self.root);
-        let Some(root) = root.filter(|root| root.mark == self.mark) else {
-            return damaged(self.root, "it is not the root of the tree");
-        };
+        let root = root
+            .filter(|root| root.mark == self.mark)
+            .ok_or(damaged(self.root, "it is not the root of the tree"))?;
         let mut census = Census {
             objects: vec![self.root],
             levels: root.level + 1,
@@ -25,26 +25,25 @@ impl BTree {
             census.objects.push(at);
             if level == 0 {
                 let leaf = LeafPage::parse(tx.read(at).await?, self.mark);
-                match leaf.filter(|leaf| leaf.fences().as_ref() == Some(&fences)) {
-                    Some(leaf) => self.check_leaf(tx, at, &leaf, &mut census).await?,
-                    None => return damaged(at, NOT_A_NODE),
-                }
+                let leaf = leaf.filter(|leaf| leaf.fences().as_ref() == Some(&fences));
+                let leaf = leaf.ok_or(damaged(at, NOT_A_NODE))?;
+                self.check_leaf(tx, at, &leaf, &mut census).await?;
                 continue;
             }
             let inner = Inner::parse(tx.read(at).await?, self.mark);
-            let Some(inner) = inner.filter(|i| i.level == level && i.fences == fences) else {
-                return damaged(at, NOT_A_NODE);
-            };
+            let inner = inner
+                .filter(|i| i.level == level && i.fences == fences)
+                .ok_or(damaged(at, NOT_A_NODE))?;
             if at == root.node && inner.children.len() < 2 {
-                return damaged(at, "a root node with one child");
+                return Err(damaged(at, "a root node with one child"));
             }
             if inner.content_bytes() > self.settings.inner_room() {
-                return damaged(at, "a node is too large");
+                return Err(damaged(at, "a node is too large"));
             }
             for i in (0..inner.children.len()).rev() {
                 let fences = inner.child_fences(i);
                 if fences.upper.as_ref().is_some_and(|u| *u <= fences.lower) {
-                    return damaged(at, "separators are out of order");
+                    return Err(damaged(at, "separators are out of order"));
                 }
                 left.push((inner.children[i], level - 1, fences));
             }
@@ -59,25 +58,23 @@ impl BTree {
         page: &LeafPage,
         census: &mut Census,
     ) -> Result<()> {
-        let Some(leaf) = page.to_leaf() else {
-            return damaged(at, BROKEN_ENTRY);
-        };
+        let leaf = page.to_leaf().ok_or(damaged(at, BROKEN_ENTRY))?;
         let is_only = leaf.fences == Fences::default();
         if leaf.entries.is_empty() && !is_only {
-            return damaged(at, "an empty leaf");
+            return Err(damaged(at, "an empty leaf"));
         }
         if !leaf.fits(&self.settings) {
-            return damaged(at, "a node is too large");
+            return Err(damaged(at, "a node is too large"));
         }
         let keys = || leaf.entries.iter().map(|entry| &entry.key);
         if keys().zip(keys().skip(1)).any(|(a, b)| a >= b) {
-            return damaged(at, "keys are out of order");
+            return Err(damaged(at, "keys are out of order"));
         }
         let is_within = |key: &bytes::Bytes| {
             *key >= leaf.fences.lower && leaf.fences.upper.as_ref().is_none_or(|u| key < u)
         };
         if !keys().all(is_within) {
-            return damaged(at, "a key is outside the fences");
+            return Err(damaged(at, "a key is outside the fences"));
         }
         census.entries += leaf.entries.len();
         for entry in leaf.entries {
@@ -86,15 +83,6 @@ impl BTree {
                 census.values += 1;
             }
             value::load(tx, self.mark, entry.stored).await?;
-        }
-        Ok(())
-    }
-
-    /// Ends all objects of the tree, the root object too. All in this transaction: a large tree is first emptied by
-    /// [`remove`](BTree::remove) in several.
-    pub async fn destroy<O: Objects>(self, tx: &O) -> Result<()> {
-        for at in self.check(tx).await?.objects {
-            tx.free(at).await?;
         }
         Ok(())
     }

@@ -1,22 +1,15 @@
 //! Changes of a tree: insertions with splits, removals with leaves that go.
 
-use super::node::{Fences, Inner, Leaf, LeafPage, Seek, Splice};
+use super::node::{Fences, Inner, Leaf, LeafPage, Seek, Settings, Splice};
 use super::tree::{BROKEN_ENTRY, BTree, NOT_A_NODE};
 use crate::error::{Result, damaged};
+use crate::keyed::{When, keyed};
 use crate::value::{self, Entry, Stored};
 use bytes::Bytes;
 use plinth_farm_memory::{Objects, Pointer};
 use plinth_runtime::{nobody_has_lied, planted, probe};
 
 const TOO_LARGE: &str = "a node holds more than it may";
-
-/// What to do with a key depending on whether it is there.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum When {
-    Always,
-    Absent,
-    Present,
-}
 
 /// A node of an edge whose fences are to be moved.
 enum Node {
@@ -33,24 +26,9 @@ impl Node {
     }
 }
 
+keyed!(BTree, Settings);
+
 impl BTree {
-    /// Sets the value of a key. True if the key is new.
-    pub async fn set<O: Objects>(&self, tx: &O, key: &[u8], value: &[u8]) -> Result<bool> {
-        let was_there = self.put(tx, key, value, When::Always).await?;
-        Ok(!was_there)
-    }
-
-    /// Sets the value of a new key. False, and nothing is changed, if the key is there.
-    pub async fn insert<O: Objects>(&self, tx: &O, key: &[u8], value: &[u8]) -> Result<bool> {
-        let was_there = self.put(tx, key, value, When::Absent).await?;
-        Ok(!was_there)
-    }
-
-    /// Sets the value of a key that is there. False, and nothing is changed, if it is not.
-    pub async fn update<O: Objects>(&self, tx: &O, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.put(tx, key, value, When::Present).await
-    }
-
     /// Sets the value of a key that is there to what `change` makes of it. False if the key is not there. An error of
     /// `change` changes nothing.
     pub async fn modify<O: Objects>(
@@ -113,9 +91,7 @@ impl BTree {
         page: &LeafPage,
         rows: &[(&[u8], &[u8])],
     ) -> Result<usize> {
-        let Some(mut leaf) = page.to_leaf() else {
-            return damaged(at, BROKEN_ENTRY);
-        };
+        let mut leaf = page.to_leaf().ok_or(damaged(at, BROKEN_ENTRY))?;
         for (i, (key, value)) in rows.iter().enumerate() {
             if !leaf.fences.covers(Seek::At(key)) {
                 tx.write(at, leaf.encode(self.mark)).await?;
@@ -139,10 +115,8 @@ impl BTree {
         key: &[u8],
     ) -> Result<(Pointer, LeafPage, std::result::Result<usize, usize>)> {
         let (at, page) = self.leaf(tx, Seek::At(key)).await?;
-        match page.search(key) {
-            Some(found) => Ok((at, page, found)),
-            None => damaged(at, BROKEN_ENTRY),
-        }
+        let found = page.search(key).ok_or(damaged(at, BROKEN_ENTRY))?;
+        Ok((at, page, found))
     }
 
     /// The value of a key that was `found`.
@@ -152,11 +126,8 @@ impl BTree {
         page: &LeafPage,
         found: std::result::Result<usize, usize>,
     ) -> Result<Option<Stored>> {
-        match found.ok().map(|i| page.stored(i)) {
-            Some(None) => damaged(at, BROKEN_ENTRY),
-            Some(Some(stored)) => Ok(Some(stored)),
-            None => Ok(None),
-        }
+        let stored = |i| page.stored(i).ok_or(damaged(at, BROKEN_ENTRY));
+        found.ok().map(stored).transpose()
     }
 
     /// Sets a value in a leaf, and writes the leaf unless that has not changed it.
@@ -187,9 +158,7 @@ impl BTree {
         if let Some(bytes) = page.changed(&splice, self.mark, &self.settings) {
             return Ok(tx.write(at, bytes).await?);
         }
-        let Some(mut leaf) = page.to_leaf() else {
-            return damaged(at, BROKEN_ENTRY);
-        };
+        let mut leaf = page.to_leaf().ok_or(damaged(at, BROKEN_ENTRY))?;
         match found {
             Ok(i) => leaf.entries[i] = entry,
             Err(i) => leaf.entries.insert(i, entry),
@@ -260,10 +229,10 @@ impl BTree {
     ) -> Result<()> {
         let (mut way, leaf_at) = self.way(tx, Seek::At(key)).await?;
         if leaf_at != at {
-            return damaged(leaf_at, NOT_A_NODE);
+            return Err(damaged(leaf_at, NOT_A_NODE));
         }
         if left.entries.len() < 2 {
-            return damaged(at, TOO_LARGE);
+            return Err(damaged(at, TOO_LARGE));
         }
         let right = left.split(appended);
         let is_in = [&left, &right].map(|leaf| leaf.fences.covers(Seek::At(key)));
@@ -274,7 +243,7 @@ impl BTree {
             right.fences
         );
         if !left.fits(&self.settings) || !right.fits(&self.settings) {
-            return damaged(at, TOO_LARGE);
+            return Err(damaged(at, TOO_LARGE));
         }
         let right_at = tx.allocate(self.settings.leaf_bytes, self.near()).await?;
         let mut fence = right.fences.lower.clone();
@@ -307,7 +276,7 @@ impl BTree {
             let behind = inner.split();
             let larger = inner.content_bytes().max(behind.content_bytes());
             if larger > self.settings.inner_room() {
-                return damaged(step.at, TOO_LARGE);
+                return Err(damaged(step.at, TOO_LARGE));
             }
             new = tx.allocate(self.settings.inner_bytes, self.near()).await?;
             fence = behind.fences.lower.clone();
@@ -352,9 +321,7 @@ impl BTree {
             tx.write(at, bytes).await?;
             return Ok(true);
         }
-        let Some(mut leaf) = page.to_leaf() else {
-            return damaged(at, BROKEN_ENTRY);
-        };
+        let mut leaf = page.to_leaf().ok_or(damaged(at, BROKEN_ENTRY))?;
         leaf.entries.remove(i);
         value::drop_stored(tx, gone).await?;
         let is_only = leaf.fences == Fences::default();
@@ -371,16 +338,16 @@ impl BTree {
     async fn unlink<O: Objects>(&self, tx: &O, key: &[u8], at: Pointer) -> Result<()> {
         let (mut way, leaf_at) = self.way(tx, Seek::At(key)).await?;
         if leaf_at != at {
-            return damaged(leaf_at, NOT_A_NODE);
+            return Err(damaged(leaf_at, NOT_A_NODE));
         }
         let mut doomed = vec![at];
         while let Some(step) = way.pop_if(|step| step.node.children.len() == 1) {
             probe!("btree_branch_goes");
             doomed.push(step.at);
         }
-        let Some(step) = way.pop() else {
-            return damaged(at, "a leaf that is not the only one is");
-        };
+        let step = way
+            .pop()
+            .ok_or(damaged(at, "a leaf that is not the only one is"))?;
         let mut parent = (*step.node).clone();
         parent.children.remove(step.child);
         parent.separators.remove(step.child.saturating_sub(1));
@@ -398,9 +365,7 @@ impl BTree {
             while let Some((at, _)) = edge.next_if(has_one) {
                 doomed.push(at);
             }
-            let Some((at, node)) = edge.peek() else {
-                return damaged(step.at, NOT_A_NODE);
-            };
+            let (at, node) = edge.peek().ok_or(damaged(step.at, NOT_A_NODE))?;
             let level = match node {
                 Node::Leaf(_) => 0,
                 Node::Inner(inner) => inner.level,
@@ -442,9 +407,7 @@ impl BTree {
                 let inner = Inner::parse(bytes, self.mark);
                 inner.filter(|inner| inner.level == level).map(Node::Inner)
             };
-            let Some(mut node) = node else {
-                return damaged(at, NOT_A_NODE);
-            };
+            let mut node = node.ok_or(damaged(at, NOT_A_NODE))?;
             let fences = node.fences_mut();
             let meets = if is_left {
                 fences.upper.as_ref() == Some(&gained.lower)
@@ -452,7 +415,7 @@ impl BTree {
                 gained.upper.as_ref() == Some(&fences.lower)
             };
             if !meets {
-                return damaged(at, "its fences do not meet those of its neighbour");
+                return Err(damaged(at, "its fences do not meet those of its neighbour"));
             }
             if is_left {
                 fences.upper = gained.upper.clone();

@@ -12,7 +12,8 @@
 
 use crate::error::{Error, Result};
 use crate::page::{
-    Kind, Mark, Page, PageWriter, RECORD_BYTES, page_bytes, take, take_pointer, take_u32,
+    Kind, Mark, Page, PageWriter, RECORD_BYTES, page_bytes, put_numbers, take, take_numbers,
+    take_pointer,
 };
 use crate::value::{Entry, Limits, Stored, entry_bytes, is_entry, is_inline, key_of, write_inline};
 use bytes::Bytes;
@@ -117,20 +118,14 @@ impl Settings {
             self.leaf_entries_max,
         ];
         let mut packed = [0; Self::RECORD_BYTES];
-        for (place, number) in packed.chunks_exact_mut(4).zip(numbers) {
-            place.copy_from_slice(&(number as u32).to_le_bytes());
-        }
+        put_numbers(&mut packed, &numbers);
         packed[Self::RECORD_BYTES - 1] = u8::from(self.is_spread);
         packed
     }
 
-    fn unpack(mut bytes: &[u8]) -> Option<Settings> {
-        let mut numbers = [0; 5];
-        for number in &mut numbers {
-            let (word, rest) = take_u32(bytes)?;
-            (*number, bytes) = (word as usize, rest);
-        }
-        let ([is_spread], rest) = take::<1>(bytes)?;
+    fn unpack(bytes: &[u8]) -> Option<Settings> {
+        let (numbers, rest) = take_numbers(bytes)?;
+        let ([is_spread], rest) = take::<1>(rest)?;
         let [
             leaf_bytes,
             inner_bytes,

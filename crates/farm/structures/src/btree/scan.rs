@@ -66,7 +66,7 @@ impl BTree {
             let (Some(places), Some(fences)) =
                 (places(&leaf, &low, high.as_deref()), leaf.fences())
             else {
-                return damaged(at, BROKEN_ENTRY);
+                return Err(damaged(at, BROKEN_ENTRY));
             };
             let left = limit - found.rows.len();
             found.more = places.len() > left;
@@ -77,9 +77,7 @@ impl BTree {
             };
             let before = found.rows.len();
             for i in chosen {
-                let Some(Entry { key, stored }) = leaf.entry(i) else {
-                    return damaged(at, BROKEN_ENTRY);
-                };
+                let Entry { key, stored } = leaf.entry(i).ok_or(damaged(at, BROKEN_ENTRY))?;
                 check_in(&key, &low, high.as_ref());
                 let value = value::load(tx, self.mark, stored).await?;
                 found.rows.push((key, value));

@@ -31,15 +31,6 @@ pub(super) struct Step {
 pub(super) const NOT_A_NODE: &str = "it is not the node of the tree that its parent points to";
 pub(super) const BROKEN_ENTRY: &str = "an entry of a leaf cannot be read";
 
-/// Reads an object that may be gone.
-pub(super) async fn read_if_there<O: Objects>(tx: &O, at: Pointer) -> Result<Option<Bytes>> {
-    match tx.read(at).await {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(Abort::NotAllocated) => Ok(None),
-        Err(abort) => Err(abort.into()),
-    }
-}
-
 impl BTree {
     /// A new tree without entries. Whoever keeps [`root`](BTree::root) finds it again.
     pub async fn create<O: Objects>(
@@ -64,37 +55,18 @@ impl BTree {
 
     /// The tree with this root object. Its settings are read; they never change.
     pub async fn open<O: Objects>(tx: &O, root: Pointer, cache: &Cache) -> Result<BTree> {
-        match Root::parse(tx.read(root).await?, root) {
-            Some(found) => Ok(BTree {
-                root,
-                mark: found.mark,
-                settings: found.settings,
-                cache: cache.clone(),
-            }),
-            None => damaged(root, "it is not the root of a tree"),
-        }
-    }
-
-    /// The root object, which stays where it is.
-    pub fn root(&self) -> Pointer {
-        self.root
-    }
-
-    pub fn settings(&self) -> &Settings {
-        &self.settings
+        let found = Root::parse(tx.read(root).await?, root);
+        let found = found.ok_or(damaged(root, "it is not the root of a tree"))?;
+        Ok(BTree {
+            root,
+            mark: found.mark,
+            settings: found.settings,
+            cache: cache.clone(),
+        })
     }
 
     pub fn cache(&self) -> &Cache {
         &self.cache
-    }
-
-    /// Where new objects should lie.
-    pub(super) fn near(&self) -> Pointer {
-        if self.settings.is_spread {
-            Pointer::NULL
-        } else {
-            self.root
-        }
     }
 
     pub(super) async fn write_root<O: Objects>(
@@ -115,9 +87,9 @@ impl BTree {
     /// The root object as a node, read in the transaction.
     async fn read_root<O: Objects>(&self, tx: &O) -> Result<Rc<Inner>> {
         let root = Root::parse(tx.read(self.root).await?, self.root);
-        let Some(root) = root.filter(|root| root.mark == self.mark) else {
-            return damaged(self.root, "it is not the root of the tree");
-        };
+        let root = root
+            .filter(|root| root.mark == self.mark)
+            .ok_or(damaged(self.root, "it is not the root of the tree"))?;
         let node = Rc::new(root.as_inner());
         self.cache.put(self.root, self.root, Rc::clone(&node));
         Ok(node)
@@ -125,7 +97,7 @@ impl BTree {
 
     /// The node, read in the transaction; None if there is none of this tree.
     async fn read_inner<O: Objects>(&self, tx: &O, at: Pointer) -> Result<Option<Rc<Inner>>> {
-        let bytes = read_if_there(tx, at).await?;
+        let bytes = tx.read_if_there(at).await?;
         let node = bytes.and_then(|bytes| Inner::parse(bytes, self.mark));
         Ok(node.map(|node| {
             let node = Rc::new(node);
@@ -139,7 +111,7 @@ impl BTree {
         tx: &O,
         at: Pointer,
     ) -> Result<Option<LeafPage>> {
-        let bytes = read_if_there(tx, at).await?;
+        let bytes = tx.read_if_there(at).await?;
         Ok(bytes.and_then(|bytes| LeafPage::parse(bytes, self.mark)))
     }
 
@@ -205,7 +177,7 @@ impl BTree {
             }
             match self.read_inner(tx, at).await? {
                 Some(next) if next.level == level && next.fences.covers(seek) => node = next,
-                _ => return damaged(at, NOT_A_NODE),
+                _ => return Err(damaged(at, NOT_A_NODE)),
             }
             way.push(Step {
                 at,
@@ -225,36 +197,28 @@ impl BTree {
         }
         probe!("btree_cache_is_stale");
         let (_, at) = self.way(tx, seek).await?;
-        match self.read_leaf(tx, at).await? {
-            Some(leaf) if leaf.covers(seek) => Ok((at, leaf)),
-            _ => damaged(at, NOT_A_NODE),
-        }
+        let leaf = self
+            .read_leaf(tx, at)
+            .await?
+            .filter(|leaf| leaf.covers(seek));
+        Ok((at, leaf.ok_or(damaged(at, NOT_A_NODE))?))
     }
 
     pub async fn get<O: Objects>(&self, tx: &O, key: &[u8]) -> Result<Option<Bytes>> {
         self.settings.limits().check_key(key)?;
         let (at, leaf) = self.leaf(tx, Seek::At(key)).await?;
-        let found = match leaf.search(key) {
-            Some(Ok(i)) => leaf.stored(i).map(Some),
-            Some(Err(_)) => Some(None),
-            None => None,
+        let broken = damaged(at, BROKEN_ENTRY);
+        let Ok(i) = leaf.search(key).ok_or(broken)? else {
+            return Ok(None);
         };
-        match found {
-            Some(Some(stored)) => Ok(Some(value::load(tx, self.mark, stored).await?)),
-            Some(None) => Ok(None),
-            None => damaged(at, BROKEN_ENTRY),
-        }
+        let stored = leaf.stored(i).ok_or(broken)?;
+        Ok(Some(value::load(tx, self.mark, stored).await?))
     }
 
     pub async fn contains<O: Objects>(&self, tx: &O, key: &[u8]) -> Result<bool> {
         self.settings.limits().check_key(key)?;
         let (at, leaf) = self.leaf(tx, Seek::At(key)).await?;
-        match leaf.search(key) {
-            Some(found) => Ok(found.is_ok()),
-            None => Err(Error::Damaged {
-                at,
-                what: BROKEN_ENTRY,
-            }),
-        }
+        let found = leaf.search(key).ok_or(damaged(at, BROKEN_ENTRY))?;
+        Ok(found.is_ok())
     }
 }

@@ -8,8 +8,8 @@
 
 use crate::error::{Error, Result};
 use crate::page::{
-    Kind, Mark, Page, PageWriter, RECORD_BYTES, page_bytes, take, take_link, take_pointer,
-    take_u16, take_u32, take_u64,
+    Kind, Mark, Page, PageWriter, RECORD_BYTES, page_bytes, put_numbers, take, take_link,
+    take_numbers, take_pointer, take_u16, take_u32, take_u64,
 };
 use crate::value::{Entry, Limits, Stored, key_of};
 use bytes::Bytes;
@@ -94,26 +94,22 @@ impl Settings {
             self.inline_bytes_max,
         ];
         let mut packed = [0; Self::RECORD_BYTES];
-        for (place, number) in packed.chunks_exact_mut(4).zip(numbers) {
-            place.copy_from_slice(&(number as u32).to_le_bytes());
-        }
+        put_numbers(&mut packed, &numbers);
         packed[16..24].copy_from_slice(&self.seed.to_le_bytes());
         packed[24] = u8::from(self.is_spread);
         packed
     }
 
     fn unpack(bytes: &[u8]) -> Option<Settings> {
-        let (buckets, rest) = take_u32(bytes)?;
-        let (slots, rest) = take_u32(rest)?;
-        let (key_bytes_max, rest) = take_u32(rest)?;
-        let (inline_bytes_max, rest) = take_u32(rest)?;
+        let (numbers, rest) = take_numbers(bytes)?;
+        let [buckets, slots, key_bytes_max, inline_bytes_max] = numbers;
         let (seed, rest) = take_u64(rest)?;
         let ([is_spread], rest) = take::<1>(rest)?;
         let settings = Settings {
-            buckets: buckets as usize,
-            slots: slots as usize,
-            key_bytes_max: key_bytes_max as usize,
-            inline_bytes_max: inline_bytes_max as usize,
+            buckets,
+            slots,
+            key_bytes_max,
+            inline_bytes_max,
             seed,
             is_spread: is_spread == 1,
         };

@@ -2,7 +2,7 @@
 
 use super::bucket::{Bucket, RING};
 use super::change::long_value;
-use super::table::{HashTable, NOT_A_BUCKET};
+use super::table::{HashTable, NOT_A_BUCKET, NOT_ITS_OWN, WRONG_GUESTS};
 use crate::census::Census;
 use crate::error::{Result, damaged};
 use crate::page::Kind;
@@ -40,9 +40,9 @@ impl HashTable {
         let first = ring as usize * RING;
         let segment = first / self.settings.buckets;
         let places = self.read_segment(tx, &root, segment).await?;
-        let Some(places) = places[first % self.settings.buckets..].get(..RING) else {
-            return damaged(self.root, "a ring of a table has too few buckets");
-        };
+        let places = places[first % self.settings.buckets..]
+            .get(..RING)
+            .ok_or(damaged(self.root, "a ring of a table has too few buckets"))?;
         let mut census = Census::default();
         let walked = self.walk_ring(tx, places, first, root.buckets, &mut census);
         let mut entries = Vec::new();
@@ -79,7 +79,7 @@ impl HashTable {
                     let value = value::load(tx, self.mark, entry.stored.clone()).await?;
                     each(&entry, value);
                     if !keys.insert(entry.key) {
-                        return damaged(at, "a key lies in two places");
+                        return Err(damaged(at, "a key lies in two places"));
                     }
                 }
             }
@@ -110,10 +110,7 @@ impl HashTable {
                     && b.head.next == places[(i + 1) % RING]
                     && b.entries.len() <= self.settings.slots
             };
-            match bucket.filter(is_sound) {
-                Some(bucket) => ring.push(bucket),
-                None => return damaged(*at, NOT_A_BUCKET),
-            }
+            ring.push(bucket.filter(is_sound).ok_or(damaged(*at, NOT_A_BUCKET))?);
         }
         let mut entries = Vec::new();
         for (i, at) in places.iter().enumerate() {
@@ -124,12 +121,12 @@ impl HashTable {
                 if before.head.is_home(hash) {
                     guests += 1;
                 } else if !ring[i].head.is_home(hash) {
-                    return damaged(*at, "an entry lies in a bucket that is not its own");
+                    return Err(damaged(*at, NOT_ITS_OWN));
                 }
                 entries.push((*at, entry.clone()));
             }
             if guests != before.head.guests {
-                return damaged(*at, "its guests are counted wrong");
+                return Err(damaged(*at, WRONG_GUESTS));
             }
             self.walk_chain(tx, *at, &ring[i], census, &mut entries)
                 .await?;
@@ -147,7 +144,7 @@ impl HashTable {
     ) -> Result<()> {
         let mut at = bucket.head.overflow;
         if !at.is_null() && bucket.entries.len() < self.settings.slots {
-            return damaged(bucket_at, "a chain beside an empty slot");
+            return Err(damaged(bucket_at, "a chain beside an empty slot"));
         }
         let mut seen = BTreeSet::new();
         while !at.is_null() {
@@ -161,21 +158,14 @@ impl HashTable {
                         .iter()
                         .all(|e| bucket.head.is_home(self.hash(&e.key)))
             };
-            let Some(block) = block.filter(is_sound).filter(|_| seen.insert(at)) else {
-                return damaged(at, NOT_A_BUCKET);
-            };
+            let block = block
+                .filter(is_sound)
+                .filter(|_| seen.insert(at))
+                .ok_or(damaged(at, NOT_A_BUCKET))?;
             census.objects.push(at);
             census.overflow += 1;
             entries.extend(block.entries.into_iter().map(|entry| (at, entry)));
             at = block.head.overflow;
-        }
-        Ok(())
-    }
-
-    /// Ends all objects of the table, the root object too. All in this transaction.
-    pub async fn destroy<O: Objects>(self, tx: &O) -> Result<()> {
-        for at in self.check(tx).await?.objects {
-            tx.free(at).await?;
         }
         Ok(())
     }

@@ -1,8 +1,9 @@
 //! Changes of a table: where a new entry goes, and what comes back when one goes.
 
-use super::bucket::{Bucket, BucketPage, Head, RING};
-use super::table::{BROKEN_ENTRY, Found, HashTable, NOT_A_BUCKET, Place};
-use crate::error::{Error, Result, damaged};
+use super::bucket::{Bucket, BucketPage, Head, RING, Settings};
+use super::table::{BROKEN_ENTRY, Found, HashTable, NOT_A_BUCKET, Place, WRONG_GUESTS};
+use crate::error::{Result, damaged};
+use crate::keyed::{When, keyed};
 use crate::page::Kind;
 use crate::value::{self, Entry, Stored};
 use bytes::Bytes;
@@ -13,14 +14,6 @@ use plinth_runtime::{nobody_has_lied, planted, probe};
 /// written.
 const MOVES_MAX: usize = 2;
 
-/// What to do with a key depending on whether it is there.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum When {
-    Always,
-    Absent,
-    Present,
-}
-
 /// A bucket or block to be changed, and where it lies.
 struct Open {
     at: Pointer,
@@ -30,10 +23,8 @@ struct Open {
 
 impl Open {
     fn new(at: Pointer, kind: Kind, page: &BucketPage) -> Result<Open> {
-        match page.to_bucket() {
-            Some(bucket) => Ok(Open { at, kind, bucket }),
-            None => damaged(at, BROKEN_ENTRY),
-        }
+        let bucket = page.to_bucket().ok_or(damaged(at, BROKEN_ENTRY))?;
+        Ok(Open { at, kind, bucket })
     }
 
     fn head(&mut self) -> &mut Head {
@@ -43,13 +34,13 @@ impl Open {
     /// One more entry of this home lies in the next bucket, or one less.
     fn count_guest(&mut self, change: i32) -> Result<()> {
         let guests = i32::from(self.bucket.head.guests) + change;
-        match u16::try_from(guests) {
-            Ok(guests) => self.bucket.head.guests = guests,
-            Err(_) => return damaged(self.at, "its guests are counted wrong"),
-        }
+        let guests = u16::try_from(guests).map_err(|_| damaged(self.at, WRONG_GUESTS))?;
+        self.bucket.head.guests = guests;
         Ok(())
     }
 }
+
+keyed!(HashTable, Settings);
 
 impl HashTable {
     async fn write<O: Objects>(&self, tx: &O, open: &Open) -> Result<()> {
@@ -97,23 +88,6 @@ impl HashTable {
 
     fn is_full(&self, open: &Open) -> bool {
         open.bucket.entries.len() >= self.settings.slots
-    }
-
-    /// Sets the value of a key. True if the key is new.
-    pub async fn set<O: Objects>(&self, tx: &O, key: &[u8], value: &[u8]) -> Result<bool> {
-        let was_there = self.put(tx, key, value, When::Always).await?;
-        Ok(!was_there)
-    }
-
-    /// Sets the value of a new key. False, and nothing is changed, if the key is there.
-    pub async fn insert<O: Objects>(&self, tx: &O, key: &[u8], value: &[u8]) -> Result<bool> {
-        let was_there = self.put(tx, key, value, When::Absent).await?;
-        Ok(!was_there)
-    }
-
-    /// Sets the value of a key that is there. False, and nothing is changed, if it is not.
-    pub async fn update<O: Objects>(&self, tx: &O, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.put(tx, key, value, When::Present).await
     }
 
     /// Sets the value of a key that is there to what `change` makes of it. False if the key is not there. An error of
@@ -250,9 +224,9 @@ impl HashTable {
         }
         for i in (1..open.len()).rev() {
             probe!("hash_room_is_moved");
-            let Some(own) = self.own_entry(&open[i - 1]) else {
-                return damaged(open[i - 1].at, NOT_A_BUCKET);
-            };
+            let own = self
+                .own_entry(&open[i - 1])
+                .ok_or(damaged(open[i - 1].at, NOT_A_BUCKET))?;
             let entry = open[i - 1].bucket.entries.swap_remove(own);
             open[i].bucket.entries.push(entry);
             open[i - 1].count_guest(1)?;
@@ -322,13 +296,15 @@ impl HashTable {
             return Ok(None);
         }
         let page = self.read_bucket(tx, at, Kind::Overflow).await?;
-        let Some(page) = page.filter(|page| page.head.index == bucket.bucket.head.index) else {
-            return damaged(at, NOT_A_BUCKET);
-        };
+        let page = page
+            .filter(|page| page.head.index == bucket.bucket.head.index)
+            .ok_or(damaged(at, NOT_A_BUCKET))?;
         let mut block = Open::new(at, Kind::Overflow, &page)?;
-        let Some(entry) = block.bucket.entries.pop() else {
-            return damaged(at, "an overflow block without entries");
-        };
+        let entry = block
+            .bucket
+            .entries
+            .pop()
+            .ok_or(damaged(at, "an overflow block without entries"))?;
         if block.bucket.entries.is_empty() {
             bucket.head().overflow = block.bucket.head.overflow;
             tx.free(at).await?;
@@ -344,10 +320,7 @@ fn opened(found: &Found, place: Place) -> Result<(Open, usize)> {
     let (at, kind, page, i) = found.object_of(place);
     let open = Open::new(at, kind, page)?;
     if i >= open.bucket.entries.len() {
-        return Err(Error::Damaged {
-            at,
-            what: BROKEN_ENTRY,
-        });
+        return Err(damaged(at, BROKEN_ENTRY));
     }
     Ok((open, i))
 }

@@ -1,7 +1,7 @@
 //! Growth by a ring of buckets at a time (linear hashing: Litwin, 1980), and the end of a table.
 
 use super::bucket::{Bucket, Head, RING, Root, SEGMENTS_MAX, directory_bytes, encode_directory};
-use super::table::{HashTable, NOT_A_BUCKET, new_ring};
+use super::table::{HashTable, NOT_A_BUCKET, NOT_ITS_OWN, new_ring};
 use crate::error::{Result, damaged};
 use crate::page::Kind;
 use crate::value::Entry;
@@ -88,9 +88,9 @@ impl HashTable {
         while !at.is_null() {
             let page = self.read_bucket(tx, at, kind).await?;
             let bucket = page.and_then(|page| page.to_bucket());
-            let Some(bucket) = bucket.filter(|bucket| bucket.head.index == index) else {
-                return damaged(at, NOT_A_BUCKET);
-            };
+            let bucket = bucket
+                .filter(|bucket| bucket.head.index == index)
+                .ok_or(damaged(at, NOT_A_BUCKET))?;
             entries.extend(bucket.entries);
             if kind == Kind::Overflow {
                 tx.free(at).await?;
@@ -117,7 +117,7 @@ impl HashTable {
             match ring.iter().position(|bucket| bucket.head.is_home(hash)) {
                 Some(i) if ring[i].entries.len() < slots => ring[i].entries.push(entry),
                 Some(i) => left.push((i, entry)),
-                None => return damaged(places[0], "an entry lies in a bucket that is not its own"),
+                None => return Err(damaged(places[0], NOT_ITS_OWN)),
             }
         }
         let mut chains: Vec<Vec<Bucket>> = vec![Vec::new(); RING];

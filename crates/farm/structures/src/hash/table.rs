@@ -34,6 +34,8 @@ struct Directory {
 
 pub(super) const NOT_A_BUCKET: &str = "it is not the bucket of the table that lies there";
 pub(super) const BROKEN_ENTRY: &str = "an entry of a bucket cannot be read";
+pub(super) const NOT_ITS_OWN: &str = "an entry lies in a bucket that is not its own";
+pub(super) const WRONG_GUESTS: &str = "its guests are counted wrong";
 
 /// The bucket of a hash among so many, of which the first ones may have been split already.
 pub(super) fn index_of(hash: u64, buckets: usize) -> usize {
@@ -102,10 +104,7 @@ impl Found {
     /// The value of the entry.
     pub fn stored(&self, place: Place) -> Result<Stored> {
         let (at, _, page, i) = self.object_of(place);
-        match page.stored(i) {
-            Some(stored) => Ok(stored),
-            None => damaged(at, BROKEN_ENTRY),
-        }
+        page.stored(i).ok_or(damaged(at, BROKEN_ENTRY))
     }
 }
 
@@ -161,33 +160,14 @@ impl HashTable {
 
     /// The table with this root object. Its settings are read; they never change.
     pub async fn open<O: Objects>(tx: &O, root: Pointer) -> Result<HashTable> {
-        match Root::parse(tx.read(root).await?, root) {
-            Some(found) => Ok(HashTable {
-                root,
-                mark: found.mark,
-                settings: found.settings,
-                directory: Rc::default(),
-            }),
-            None => damaged(root, "it is not the root of a table"),
-        }
-    }
-
-    /// The root object, which stays where it is.
-    pub fn root(&self) -> Pointer {
-        self.root
-    }
-
-    pub fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
-    /// Where new objects should lie.
-    pub(super) fn near(&self) -> Pointer {
-        if self.settings.is_spread {
-            Pointer::NULL
-        } else {
-            self.root
-        }
+        let found = Root::parse(tx.read(root).await?, root);
+        let found = found.ok_or(damaged(root, "it is not the root of a table"))?;
+        Ok(HashTable {
+            root,
+            mark: found.mark,
+            settings: found.settings,
+            directory: Rc::default(),
+        })
     }
 
     pub(super) fn hash(&self, key: &[u8]) -> u64 {
@@ -195,10 +175,9 @@ impl HashTable {
     }
 
     pub(super) async fn read_root<O: Objects>(&self, tx: &O) -> Result<Root> {
-        match Root::parse(tx.read(self.root).await?, self.root) {
-            Some(root) if root.settings == self.settings && root.mark == self.mark => Ok(root),
-            _ => damaged(self.root, "it is not the root of a table"),
-        }
+        let root = Root::parse(tx.read(self.root).await?, self.root);
+        root.filter(|root| root.settings == self.settings && root.mark == self.mark)
+            .ok_or(damaged(self.root, "it is not the root of a table"))
     }
 
     pub(super) async fn read_segment<O: Objects>(
@@ -207,15 +186,16 @@ impl HashTable {
         root: &Root,
         segment: usize,
     ) -> Result<Vec<Pointer>> {
-        let Some(at) = root.segments.get(segment).copied() else {
-            return damaged(self.root, "a table without a directory");
-        };
+        let at = root
+            .segments
+            .get(segment)
+            .copied()
+            .ok_or(damaged(self.root, "a table without a directory"))?;
         let places = parse_directory(tx.read(at).await?, self.mark);
         let there = (root.buckets - segment * self.settings.buckets).min(self.settings.buckets);
-        match places {
-            Some(places) if places.len() == there => Ok(places),
-            _ => damaged(at, "it is not the directory of the table"),
-        }
+        places
+            .filter(|places| places.len() == there)
+            .ok_or(damaged(at, "it is not the directory of the table"))
     }
 
     /// Bucket or block that lies there and is for the hash; None if there is no such thing at the snapshot.
@@ -225,11 +205,8 @@ impl HashTable {
         at: Pointer,
         kind: Kind,
     ) -> Result<Option<BucketPage>> {
-        match tx.read(at).await {
-            Ok(bytes) => Ok(BucketPage::parse(bytes, kind, self.mark)),
-            Err(Abort::NotAllocated) => Ok(None),
-            Err(abort) => Err(abort.into()),
-        }
+        let bytes = tx.read_if_there(at).await?;
+        Ok(bytes.and_then(|bytes| BucketPage::parse(bytes, kind, self.mark)))
     }
 
     /// The home of a hash. At every snapshot the buckets of a table share out all hashes, so a bucket that says that
@@ -260,10 +237,9 @@ impl HashTable {
             directory.segments.resize(root.segments.len(), None);
             directory.segments[segment] = Some(places);
         }
-        match self.read_bucket(tx, at, Kind::Bucket).await? {
-            Some(home) if home.head.is_home(hash) => Ok((at, home)),
-            _ => damaged(at, NOT_A_BUCKET),
-        }
+        let home = self.read_bucket(tx, at, Kind::Bucket).await?;
+        let home = home.filter(|home| home.head.is_home(hash));
+        Ok((at, home.ok_or(damaged(at, NOT_A_BUCKET))?))
     }
 
     pub(super) async fn find<O: Objects>(&self, tx: &O, key: &[u8]) -> Result<Found> {
@@ -285,13 +261,14 @@ impl HashTable {
             found.next = Some(next);
         }
         while found.place.is_none() && !overflow.is_null() {
-            let Some(page) = self.read_bucket(tx, overflow, Kind::Overflow).await? else {
-                return damaged(overflow, NOT_A_BUCKET);
-            };
+            let page = self
+                .read_bucket(tx, overflow, Kind::Overflow)
+                .await?
+                .ok_or(damaged(overflow, NOT_A_BUCKET))?;
             // A chain of damaged memory may be a circle.
             let is_again = found.chain.iter().any(|block| block.at == overflow);
             if page.head.index != index || page.len() == 0 || is_again {
-                return damaged(overflow, NOT_A_BUCKET);
+                return Err(damaged(overflow, NOT_A_BUCKET));
             }
             found.place = page.find(key).map(Place::Chain);
             let at = std::mem::replace(&mut overflow, page.head.overflow);
@@ -309,10 +286,9 @@ impl HashTable {
     ) -> Result<BucketPage> {
         let ring = index & !(RING as u32 - 1);
         let expected = ring | (index + 1) & (RING as u32 - 1);
-        match self.read_bucket(tx, at, Kind::Bucket).await? {
-            Some(next) if next.head.index == expected => Ok(next),
-            _ => damaged(at, NOT_A_BUCKET),
-        }
+        let next = self.read_bucket(tx, at, Kind::Bucket).await?;
+        next.filter(|next| next.head.index == expected)
+            .ok_or(damaged(at, NOT_A_BUCKET))
     }
 
     pub async fn get<O: Objects>(&self, tx: &O, key: &[u8]) -> Result<Option<Bytes>> {
