@@ -9,10 +9,10 @@
 //! conflicts. So what is to be entered are the vertices from before. They are entered ring by ring of the table of
 //! primary keys, which misses none ([`HashTable::ring`](plinth_farm_structures::hash::HashTable::ring)).
 
-use crate::error::{Error, Result, damaged};
+use crate::error::{Error, Result, at_most, damaged};
 use crate::graph::Graph;
 use crate::indexes::settings;
-use crate::object::Progress;
+use crate::object::{Object, Progress};
 use crate::schema::{INDEXES_MAX, Index, State, check_name, get, position};
 use crate::transaction::GraphTx;
 use crate::types::KEY_BYTES_MAX;
@@ -43,19 +43,15 @@ impl<O: Objects> GraphTx<'_, O> {
         let mut schema = self.schema();
         let number = schema.vertex_type(vertex_type)?;
         if schema.index(number, name).is_ok() {
-            let (what, name) = ("index", name.to_owned());
-            return Err(Error::Taken { what, name });
+            return Err(Error::taken("index", name));
         }
         let of = &mut schema.vertices[number];
         let property = position(&of.properties, property)?;
-        if of.indexes.len() >= INDEXES_MAX {
-            let (what, most) = ("indexes", INDEXES_MAX);
-            return Err(Error::TooMany { what, most });
-        }
+        at_most("indexes", of.indexes.len() + 1, INDEXES_MAX)?;
         let near = self.graph.root();
         let tree = BTree::create(self.tx, settings(), near, self.graph.cache()).await?;
         let progress = self.tx.allocate(PROGRESS_BYTES, near).await?;
-        let begun = Progress::default().encode(self.loaded().mark);
+        let begun = Progress::default().to_object(self.loaded().mark);
         self.tx.write(progress, begun.into()).await?;
         of.indexes.push(Index {
             name: name.to_owned(),
@@ -91,10 +87,11 @@ impl<O: Objects> GraphTx<'_, O> {
         if index.state == State::Ready {
             return Ok(true);
         }
-        let progress = Progress::decode(&self.tx.read(index.progress).await?, loaded.mark);
-        let Some(mut progress) = progress else {
-            return damaged(index.progress, "it does not say how far an index is built");
-        };
+        let progress = Progress::from_object(&self.tx.read(index.progress).await?, loaded.mark);
+        let mut progress = progress.ok_or(damaged(
+            index.progress,
+            "it does not say how far an index is built",
+        ))?;
         let ring = loaded.tables[number].ring(self.tx, progress.ring).await?;
         let Some(mut ring) = ring else {
             let mut schema = self.schema();
@@ -124,7 +121,7 @@ impl<O: Objects> GraphTx<'_, O> {
             }
             None => (),
         }
-        let bytes = progress.encode(loaded.mark);
+        let bytes = progress.to_object(loaded.mark);
         self.tx.write(index.progress, bytes.into()).await?;
         Ok(false)
     }

@@ -64,7 +64,7 @@ impl<O: Objects> GraphTx<'_, O> {
             let row = self.vertex_row(at, &vertex).await?;
             let own = get(&row, loaded.schema.vertices[number].key).map(|key| key.ordered());
             if usize::from(vertex.vertex_type) != number || own.as_deref() != Some(&key[..]) {
-                return damaged(at, "another primary key leads to it");
+                return Err(damaged(at, "another primary key leads to it"));
             }
             census.objects.push(at);
             self.count_long(&vertex.stored, census);
@@ -113,7 +113,7 @@ impl<O: Objects> GraphTx<'_, O> {
         }
         census.edges += edges.len();
         match listed.symmetric_difference(&expected).next() {
-            Some((_, _, entry)) => damaged(entry.edge, "an edge is not at its two ends"),
+            Some((_, _, entry)) => Err(damaged(entry.edge, "an edge is not at its two ends")),
             None => Ok(()),
         }
     }
@@ -137,7 +137,7 @@ impl<O: Objects> GraphTx<'_, O> {
             let expected = index_entries(index, rows)?;
             let is_whole = found.len() == expected.len() || index.state == State::Building;
             if !is_whole || !found.is_subset(&expected) {
-                return damaged(tree.root(), "an index is not that of the vertices");
+                return Err(damaged(tree.root(), "an index is not that of the vertices"));
             }
             census.indexed += found.len();
         }

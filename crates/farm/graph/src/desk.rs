@@ -1,6 +1,7 @@
 //! [`Ship`] over a fabric: one desk a machine, which sends requests of its own and serves those of others.
 
-use crate::error::{Error, Result};
+use crate::codec::Code;
+use crate::error::{Error, Result, at_most};
 use crate::frames::{Assembly, Kind, WHOLE_BYTES_MAX, frames};
 use crate::graph::Graph;
 use crate::ship::{Ship, parse, reply, serve};
@@ -133,10 +134,11 @@ impl<F: Fabric + 'static, S: Snapshots> Ship for Desk<F, S> {
 
     async fn ship(&self, to: Machine, request: Vec<u8>) -> Result<Vec<u8>> {
         let inner = &self.0;
-        if request.len() > WHOLE_BYTES_MAX {
-            let (what, most) = ("bytes of a stage of a query", WHOLE_BYTES_MAX);
-            return Err(Error::TooMany { what, most });
-        }
+        at_most(
+            "bytes of a stage of a query",
+            request.len(),
+            WHOLE_BYTES_MAX,
+        )?;
         let call = inner.last_call.get().wrapping_add(1);
         inner.last_call.set(call);
         let (sender, receiver) = oneshot();

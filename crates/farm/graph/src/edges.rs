@@ -228,7 +228,7 @@ impl<O: Objects> GraphTx<'_, O> {
             .iter()
             .any(|entry| usize::from(entry.edge_type) >= types)
         {
-            return damaged(vertex.0, "an edge in its list has no type");
+            return Err(damaged(vertex.0, "an edge in its list has no type"));
         }
         let is_next = part.entries.is_sorted_by(|a, b| a < b)
             && after.is_none_or(|after| part.entries.first().is_none_or(|e| after.0 < *e));

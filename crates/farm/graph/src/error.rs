@@ -60,6 +60,11 @@ impl Error {
         Error::Unknown { what, name }
     }
 
+    pub(crate) fn taken(what: &'static str, name: &str) -> Error {
+        let name = name.to_owned();
+        Error::Taken { what, name }
+    }
+
     pub(crate) fn property(name: &str, why: &'static str) -> Error {
         let name = name.to_owned();
         Error::Property { name, why }
@@ -80,6 +85,14 @@ impl From<Abort> for Error {
 
 impl std::error::Error for Error {}
 
-pub(crate) fn damaged<T>(at: Pointer, what: &'static str) -> Result<T> {
-    Err(structures::Error::Damaged { at, what }.into())
+/// Refuses more of something than is allowed.
+pub(crate) fn at_most(what: &'static str, count: usize, most: usize) -> Result<()> {
+    match count <= most {
+        true => Ok(()),
+        false => Err(Error::TooMany { what, most }),
+    }
+}
+
+pub(crate) fn damaged(at: Pointer, what: &'static str) -> Error {
+    structures::damaged(at, what).into()
 }

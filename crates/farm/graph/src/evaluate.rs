@@ -29,6 +29,18 @@ impl<O: Objects> GraphTx<'_, O> {
     /// Evaluates a query at the transaction's snapshot, with its own changes. Errors: `Unknown`, `Property`,
     /// `NotReady`, and `TooMany` if more than [`FRONTIER_MAX`] vertices are reached.
     pub async fn query(&self, query: &Query) -> Result<Reached> {
+        self.query_by(query, async |stage, frontier| {
+            self.stage(&stage, &frontier).await
+        })
+        .await
+    }
+
+    /// Evaluates a query whose stages are evaluated somehow.
+    pub(crate) async fn query_by(
+        &self,
+        query: &Query,
+        by: impl AsyncFn(Stage, Frontier) -> Result<Outcome>,
+    ) -> Result<Reached> {
         query.check(&self.loaded().schema)?;
         let mut outcome = Outcome {
             frontier: self.start(&query.start).await?,
@@ -37,14 +49,14 @@ impl<O: Objects> GraphTx<'_, O> {
         for part in query.plan() {
             outcome = match part {
                 Part::Limit(most) => limited(outcome, most),
-                Part::Stage(stage) => self.stage(&stage, &outcome.frontier).await?,
+                Part::Stage(stage) => by(stage, outcome.frontier).await?,
             };
         }
         Ok(reached(outcome))
     }
 
     /// The vertices where a query begins.
-    pub(crate) async fn start(&self, start: &Start) -> Result<Frontier> {
+    async fn start(&self, start: &Start) -> Result<Frontier> {
         let found = match start {
             Start::Key { vertex_type, key } => self
                 .find_vertex(vertex_type, key)
@@ -179,7 +191,7 @@ impl<O: Objects> GraphTx<'_, O> {
     }
 }
 
-pub(crate) fn limited(mut outcome: Outcome, most: usize) -> Outcome {
+fn limited(mut outcome: Outcome, most: usize) -> Outcome {
     if let Some((first, _)) = outcome.frontier.iter().nth(most) {
         let first = *first;
         outcome.frontier.split_off(&first);
@@ -188,7 +200,7 @@ pub(crate) fn limited(mut outcome: Outcome, most: usize) -> Outcome {
 }
 
 /// The whole answer, when all stages are done.
-pub(crate) fn reached(mut outcome: Outcome) -> Reached {
+fn reached(mut outcome: Outcome) -> Reached {
     outcome.rows.sort_by_key(|(at, _)| *at);
     let paths = outcome.frontier.values();
     Reached {

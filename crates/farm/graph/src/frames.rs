@@ -4,7 +4,7 @@
 //!   frame:   room 1 | 0 for a request, 1 for an answer | call 8 | piece 4 | pieces 4 | bytes
 //! ```
 
-use crate::codec::{Reader, put_u64};
+use crate::codec::{Code, Reader};
 use plinth_farm_fabric::Machine;
 use std::collections::BTreeMap;
 
@@ -30,9 +30,9 @@ pub fn frames(room: u8, kind: Kind, call: u64, bytes: &[u8], most: usize) -> Vec
         let mut out = Vec::with_capacity(HEAD_BYTES + part.len());
         out.push(room);
         out.push(kind as u8);
-        put_u64(&mut out, call);
-        out.extend_from_slice(&(piece as u32).to_le_bytes());
-        out.extend_from_slice(&(pieces as u32).to_le_bytes());
+        call.put(&mut out);
+        (piece as u32).put(&mut out);
+        (pieces as u32).put(&mut out);
         out.extend_from_slice(part);
         out
     };
@@ -49,12 +49,12 @@ struct Frame<'a> {
 
 fn parse(frame: &[u8]) -> Option<Frame<'_>> {
     let mut reader = Reader(frame);
-    reader.u8()?;
-    let kind = match reader.flag()? {
+    reader.get::<u8>()?;
+    let kind = match reader.get()? {
         false => Kind::Request,
         true => Kind::Answer,
     };
-    let (call, piece, pieces) = (reader.u64()?, reader.u32()?, reader.u32()?);
+    let (call, piece, pieces) = (reader.get()?, reader.get()?, reader.get()?);
     (piece < pieces).then_some(Frame {
         kind,
         call,

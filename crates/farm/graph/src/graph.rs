@@ -8,8 +8,8 @@
 //! transaction under the former schema conflicts with the change, and nobody goes by a schema that is not of the
 //! transaction's snapshot.
 
-use crate::codec::Reader;
-use crate::error::{Error, Result, damaged};
+use crate::codec::Code;
+use crate::error::{Result, at_most, damaged};
 use crate::object::{RootObject, decode_long, encode_long};
 use crate::schema::Schema;
 use bytes::Bytes;
@@ -83,10 +83,8 @@ impl Graph {
     }
 
     async fn read_root<O: Objects>(&self, tx: &O) -> Result<RootObject> {
-        match RootObject::decode(&tx.read(self.root).await?) {
-            Some(root) => Ok(root),
-            None => damaged(self.root, "it is not the root of a graph"),
-        }
+        RootObject::decode(&tx.read(self.root).await?)
+            .ok_or(damaged(self.root, "it is not the root of a graph"))
     }
 
     /// The objects of the graph itself.
@@ -105,10 +103,8 @@ impl Graph {
         }
         probe!("graph_schema_is_stale");
         let bytes = decode_long(&tx.read(root.schema).await?, root.mark);
-        let schema = bytes.and_then(|bytes| Schema::decode(&mut Reader(&bytes)));
-        let Some(schema) = schema else {
-            return damaged(root.schema, "it is not the schema of the graph");
-        };
+        let schema = bytes.and_then(|bytes| Schema::decode(&bytes));
+        let schema = schema.ok_or(damaged(root.schema, "it is not the schema of the graph"))?;
         let loaded = Rc::new(self.with_structures(tx, &root, schema).await?);
         self.loaded.replace(Some(loaded.clone()));
         Ok(loaded)
@@ -147,12 +143,7 @@ impl Graph {
     pub(crate) async fn store<O: Objects>(&self, tx: &O, schema: &Schema) -> Result<Rc<Loaded>> {
         let mut root = self.read_root(tx).await?;
         let bytes = encode_long(root.mark, &schema.encode());
-        if bytes.len() > OBJECT_BYTES_MAX {
-            return Err(Error::TooMany {
-                what: "bytes of a schema",
-                most: OBJECT_BYTES_MAX,
-            });
-        }
+        at_most("bytes of a schema", bytes.len(), OBJECT_BYTES_MAX)?;
         if Class::of(bytes.len()) != Some(root.schema.class()) {
             let former =
                 std::mem::replace(&mut root.schema, tx.allocate(bytes.len(), self.root).await?);

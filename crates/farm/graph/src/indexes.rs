@@ -93,8 +93,10 @@ pub(crate) fn index_entries(
         .collect()
 }
 
-fn is_kept(index: &Index) -> bool {
-    index.state != State::Dropping
+/// Those that changes maintain.
+fn kept(indexes: &[Index]) -> impl Iterator<Item = (usize, &Index)> {
+    let all = indexes.iter().enumerate();
+    all.filter(|(_, index)| index.state != State::Dropping)
 }
 
 impl<O: Objects> GraphTx<'_, O> {
@@ -107,12 +109,7 @@ impl<O: Objects> GraphTx<'_, O> {
         own: Option<Pointer>,
     ) -> Result<()> {
         let loaded = self.loaded();
-        let indexes = &loaded.schema.vertices[number].indexes;
-        for (i, index) in indexes
-            .iter()
-            .enumerate()
-            .filter(|(_, index)| is_kept(index))
-        {
+        for (i, index) in kept(&loaded.schema.vertices[number].indexes) {
             let value = get(row, index.property);
             let before = former.and_then(|row| get(row, index.property));
             let Some(value) = value.filter(|value| before != Some(value)) else {
@@ -157,12 +154,7 @@ impl<O: Objects> GraphTx<'_, O> {
         row: Option<&Row>,
     ) -> Result<()> {
         let loaded = self.loaded();
-        let indexes = &loaded.schema.vertices[number].indexes;
-        for (i, index) in indexes
-            .iter()
-            .enumerate()
-            .filter(|(_, index)| is_kept(index))
-        {
+        for (i, index) in kept(&loaded.schema.vertices[number].indexes) {
             let before = former.and_then(|row| get(row, index.property));
             let after = row.and_then(|row| get(row, index.property));
             if before == after {
@@ -176,7 +168,7 @@ impl<O: Objects> GraphTx<'_, O> {
             if let Some(value) = before.filter(|_| !is_left || after.is_none()) {
                 let was_there = tree.remove(self.tx, &index_key(index, value, at)?).await?;
                 if !was_there && index.state == State::Ready {
-                    return damaged(at, "it is missing in an index");
+                    return Err(damaged(at, "it is missing in an index"));
                 }
             }
             if let Some(value) = after {
@@ -256,9 +248,9 @@ impl<O: Objects> GraphTx<'_, O> {
             .range(self.tx, &begin, end.as_deref(), limit, false)
             .await?;
         let places = found.rows.iter().map(|(key, _)| place_of(key).map(Vertex));
-        let Some(vertices) = places.collect() else {
-            return damaged(tree.root(), "an entry of an index cannot be read");
-        };
+        let vertices = places
+            .collect::<Option<_>>()
+            .ok_or(damaged(tree.root(), "an entry of an index cannot be read"))?;
         assert!(
             found.rows.len() <= limit
                 && (found.rows.first().is_none_or(|(key, _)| begin <= *key) || !nobody_has_lied()),

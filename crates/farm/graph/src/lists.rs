@@ -72,13 +72,13 @@ impl<O: Objects> GraphTx<'_, O> {
                 let tree = self.open_list(*root).await?;
                 return match tree.insert(self.tx, &entry.pack(), b"").await? {
                     true => Ok(false),
-                    false => damaged(at, "an edge is in a list before it is made"),
+                    false => Err(damaged(at, "an edge is in a list before it is made")),
                 };
             }
             List::Inline(entries) => entries,
         };
         match entries.binary_search(&entry) {
-            Ok(_) => return damaged(at, "an edge is in a list before it is made"),
+            Ok(_) => return Err(damaged(at, "an edge is in a list before it is made")),
             Err(i) => entries.insert(i, entry),
         }
         if entries.len() > INLINE_EDGES_MAX {
@@ -105,7 +105,7 @@ impl<O: Objects> GraphTx<'_, O> {
                 let tree = self.open_list(*root).await?;
                 match tree.remove(self.tx, &entry.pack()).await? {
                     true => Ok(false),
-                    false => damaged(at, missing),
+                    false => Err(damaged(at, missing)),
                 }
             }
             List::Inline(entries) => match entries.binary_search(&entry) {
@@ -113,7 +113,7 @@ impl<O: Objects> GraphTx<'_, O> {
                     entries.remove(i);
                     Ok(true)
                 }
-                Err(_) => damaged(at, missing),
+                Err(_) => Err(damaged(at, missing)),
             },
         }
     }
@@ -141,13 +141,11 @@ impl<O: Objects> GraphTx<'_, O> {
         let end = span.end.as_deref();
         let found = tree.range(self.tx, &span.begin, end, limit, false).await?;
         let entries = found.rows.iter().map(|(key, _)| Entry::unpack(key));
-        match entries.collect() {
-            Some(entries) => Ok(Part {
-                entries,
-                more: found.more,
-            }),
-            None => damaged(root, NOT_AN_ENTRY),
-        }
+        let entries = entries.collect::<Option<_>>();
+        Ok(Part {
+            entries: entries.ok_or(damaged(root, NOT_AN_ENTRY))?,
+            more: found.more,
+        })
     }
 
     /// Ends what a list has beside its vertex. The entries in it should be few.

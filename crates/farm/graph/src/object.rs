@@ -11,7 +11,7 @@
 //!
 //! The mark is a random number of the graph. Whoever follows a pointer finds by it that the object is the graph's.
 
-use crate::codec::{Reader, put_bytes, put_count, put_option, put_pointer, put_u16, put_u64};
+use crate::codec::{Code, Reader, code_for, listed, put_bytes};
 use plinth_farm_memory::Pointer;
 
 /// Most edges of a list that lie in the vertex itself.
@@ -86,103 +86,94 @@ pub struct EdgeObject {
     pub stored: Stored,
 }
 
+/// How far an index is built: all rings of the table of vertices before this one are entered, and of this one what is
+/// not above the key.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Progress {
+    pub ring: u64,
+    pub after: Option<Vec<u8>>,
+}
+
+listed!(INLINE_EDGES_MAX; Entry);
+
+code_for!(enum List {
+    Inline(entries: Vec<Entry>) = 0,
+    Tree(root: Pointer) = 1,
+});
+code_for!(enum Stored {
+    Inline(bytes: Vec<u8>) = 0,
+    Long(at: Pointer) = 1,
+});
+code_for!(EdgeObject {
+    edge_type,
+    from,
+    to,
+    stored,
+});
+code_for!(Progress { ring, after });
+
+impl Code for Entry {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.pack());
+    }
+    fn take(reader: &mut Reader<'_>) -> Option<Self> {
+        Entry::unpack(reader.take(ENTRY_BYTES)?)
+    }
+}
+
+impl Code for VertexObject {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.vertex_type.put(out);
+        self.lists[0].put(out);
+        self.lists[1].put(out);
+        self.stored.put(out);
+    }
+    fn take(reader: &mut Reader<'_>) -> Option<Self> {
+        Some(VertexObject {
+            vertex_type: reader.get()?,
+            lists: [reader.get()?, reader.get()?],
+            stored: reader.get()?,
+        })
+    }
+}
+
 fn head(mark: u64, tag: u8) -> Vec<u8> {
-    let mut out = Vec::new();
-    put_u64(&mut out, mark);
+    let mut out = mark.encode();
     out.push(tag);
     out
 }
 
-fn is_head(reader: &mut Reader<'_>, mark: u64, tag: u8) -> Option<()> {
-    (reader.u64()? == mark && reader.u8()? == tag).then_some(())
+/// What is behind the head of an object.
+fn behind_head(bytes: &[u8], mark: u64, tag: u8) -> Option<Reader<'_>> {
+    let mut reader = Reader(bytes);
+    (reader.get() == Some(mark) && reader.get() == Some(tag)).then_some(reader)
 }
 
-fn put_stored(out: &mut Vec<u8>, stored: &Stored) {
-    match stored {
-        Stored::Inline(bytes) => {
-            out.push(0);
-            put_bytes(out, bytes);
-        }
-        Stored::Long(at) => {
-            out.push(1);
-            put_pointer(out, *at);
-        }
-    }
-}
+/// What fills an object of a graph, which may be longer.
+pub trait Object: Code {
+    const TAG: u8;
 
-fn take_stored(reader: &mut Reader<'_>) -> Option<Stored> {
-    Some(match reader.flag()? {
-        false => Stored::Inline(reader.bytes()?.to_vec()),
-        true => Stored::Long(reader.pointer()?),
-    })
-}
-
-fn put_list(out: &mut Vec<u8>, list: &List) {
-    match list {
-        List::Inline(entries) => {
-            out.push(0);
-            put_count(out, entries.len());
-            for entry in entries {
-                out.extend_from_slice(&entry.pack());
-            }
-        }
-        List::Tree(root) => {
-            out.push(1);
-            put_pointer(out, *root);
-        }
-    }
-}
-
-fn take_list(reader: &mut Reader<'_>) -> Option<List> {
-    Some(match reader.flag()? {
-        false => {
-            List::Inline(reader.list(INLINE_EDGES_MAX, |r| Entry::unpack(r.take(ENTRY_BYTES)?))?)
-        }
-        true => List::Tree(reader.pointer()?),
-    })
-}
-
-impl VertexObject {
-    pub fn encode(&self, mark: u64) -> Vec<u8> {
-        let mut out = head(mark, b'V');
-        put_u16(&mut out, self.vertex_type);
-        put_list(&mut out, &self.lists[0]);
-        put_list(&mut out, &self.lists[1]);
-        put_stored(&mut out, &self.stored);
+    fn to_object(&self, mark: u64) -> Vec<u8> {
+        let mut out = head(mark, Self::TAG);
+        self.put(&mut out);
         out
     }
 
-    pub fn decode(bytes: &[u8], mark: u64) -> Option<VertexObject> {
-        let mut reader = Reader(bytes);
-        is_head(&mut reader, mark, b'V')?;
-        Some(VertexObject {
-            vertex_type: reader.u16()?,
-            lists: [take_list(&mut reader)?, take_list(&mut reader)?],
-            stored: take_stored(&mut reader)?,
-        })
+    fn from_object(bytes: &[u8], mark: u64) -> Option<Self> {
+        behind_head(bytes, mark, Self::TAG)?.get()
     }
 }
 
-impl EdgeObject {
-    pub fn encode(&self, mark: u64) -> Vec<u8> {
-        let mut out = head(mark, b'E');
-        put_u16(&mut out, self.edge_type);
-        put_pointer(&mut out, self.from);
-        put_pointer(&mut out, self.to);
-        put_stored(&mut out, &self.stored);
-        out
-    }
+impl Object for VertexObject {
+    const TAG: u8 = b'V';
+}
 
-    pub fn decode(bytes: &[u8], mark: u64) -> Option<EdgeObject> {
-        let mut reader = Reader(bytes);
-        is_head(&mut reader, mark, b'E')?;
-        Some(EdgeObject {
-            edge_type: reader.u16()?,
-            from: reader.pointer()?,
-            to: reader.pointer()?,
-            stored: take_stored(&mut reader)?,
-        })
-    }
+impl Object for EdgeObject {
+    const TAG: u8 = b'E';
+}
+
+impl Object for Progress {
+    const TAG: u8 = b'I';
 }
 
 pub fn encode_long(mark: u64, bytes: &[u8]) -> Vec<u8> {
@@ -192,9 +183,7 @@ pub fn encode_long(mark: u64, bytes: &[u8]) -> Vec<u8> {
 }
 
 pub fn decode_long(bytes: &[u8], mark: u64) -> Option<Vec<u8>> {
-    let mut reader = Reader(bytes);
-    is_head(&mut reader, mark, b'P')?;
-    Some(reader.bytes()?.to_vec())
+    behind_head(bytes, mark, b'P')?.get()
 }
 
 /// The root of a graph.
@@ -211,45 +200,18 @@ impl RootObject {
 
     pub fn encode(&self) -> Vec<u8> {
         let mut out = head(self.mark, b'G');
-        put_u64(&mut out, self.stamp);
-        put_pointer(&mut out, self.schema);
+        self.stamp.put(&mut out);
+        self.schema.put(&mut out);
         out
     }
 
     pub fn decode(bytes: &[u8]) -> Option<RootObject> {
-        let mut reader = Reader(bytes);
-        let mark = reader.u64()?;
-        (reader.u8()? == b'G').then_some(())?;
+        let mark = Reader(bytes).get()?;
+        let mut reader = behind_head(bytes, mark, b'G')?;
         Some(RootObject {
             mark,
-            stamp: reader.u64()?,
-            schema: reader.pointer()?,
-        })
-    }
-}
-
-/// How far an index is built: all rings of the table of vertices before this one are entered, and of this one what is
-/// not above the key.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Progress {
-    pub ring: u64,
-    pub after: Option<Vec<u8>>,
-}
-
-impl Progress {
-    pub fn encode(&self, mark: u64) -> Vec<u8> {
-        let mut out = head(mark, b'I');
-        put_u64(&mut out, self.ring);
-        put_option(&mut out, &self.after, |out, key| put_bytes(out, key));
-        out
-    }
-
-    pub fn decode(bytes: &[u8], mark: u64) -> Option<Progress> {
-        let mut reader = Reader(bytes);
-        is_head(&mut reader, mark, b'I')?;
-        Some(Progress {
-            ring: reader.u64()?,
-            after: reader.option(|r| Some(r.bytes()?.to_vec()))?,
+            stamp: reader.get()?,
+            schema: reader.get()?,
         })
     }
 }

@@ -7,7 +7,7 @@
 //! What a query carries from step to step are vertices, each with the number of paths that lead to it. A vertex that
 //! two paths have reached is followed once.
 
-use crate::error::{Error, Result};
+use crate::error::{Result, at_most};
 use crate::lists::Direction;
 use crate::schema::{Property, Schema, check_value, position};
 use crate::value::Value;
@@ -209,11 +209,7 @@ impl Query {
 
     /// The schema has what the query names.
     pub(crate) fn check(&self, schema: &Schema) -> Result<()> {
-        let most = STEPS_MAX;
-        let too_many = |what| Err(Error::TooMany { what, most });
-        if self.steps.len() > most {
-            return too_many("steps of a query");
-        }
+        at_most("steps of a query", self.steps.len(), STEPS_MAX)?;
         for step in &self.steps {
             let conditions = match step {
                 Step::Follow {
@@ -236,13 +232,11 @@ impl Query {
                 Step::Keep { conditions, .. } => conditions,
                 Step::Limit(_) => continue,
             };
-            if conditions.len() > most {
-                return too_many("conditions of a step");
-            }
+            at_most("conditions of a step", conditions.len(), STEPS_MAX)?;
         }
         match &self.returns {
-            Returns::Properties(names) if names.len() > most => too_many("properties of a query"),
-            _ => Ok(()),
+            Returns::Properties(names) => at_most("properties of a query", names.len(), STEPS_MAX),
+            Returns::Count => Ok(()),
         }
     }
 
@@ -340,11 +334,9 @@ pub(crate) fn reach(frontier: &mut Frontier, at: Pointer, paths: u64) -> Result<
     let there = frontier.entry(at).or_default();
     // A sum at the end of numbers stays there, in whatever order they are added.
     *there = there.saturating_add(paths);
-    match frontier.len() > FRONTIER_MAX {
-        true => Err(Error::TooMany {
-            what: "vertices after a step of a query",
-            most: FRONTIER_MAX,
-        }),
-        false => Ok(()),
-    }
+    at_most(
+        "vertices after a step of a query",
+        frontier.len(),
+        FRONTIER_MAX,
+    )
 }

@@ -1,8 +1,8 @@
 //! The schema of a graph: its types, their properties and indexes. One object holds it; a transaction that changes it
 //! conflicts with all that use the graph.
 
-use crate::codec::{Reader, put_bytes, put_list, put_pointer, put_u16};
-use crate::error::{Error, Result};
+use crate::codec::{Code, Reader, code_for, listed, put_count};
+use crate::error::{Error, Result, at_most};
 use crate::value::{Kind, Value};
 use plinth_farm_memory::Pointer;
 
@@ -97,15 +97,11 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
 }
 
 pub(crate) fn check_properties(properties: &[Property]) -> Result<()> {
-    if properties.len() > PROPERTIES_MAX {
-        let (what, most) = ("properties", PROPERTIES_MAX);
-        return Err(Error::TooMany { what, most });
-    }
+    at_most("properties", properties.len(), PROPERTIES_MAX)?;
     for (i, property) in properties.iter().enumerate() {
         check_name(&property.name)?;
         if properties[..i].iter().any(|p| p.name == property.name) {
-            let (what, name) = ("property", property.name.clone());
-            return Err(Error::Taken { what, name });
+            return Err(Error::taken("property", &property.name));
         }
     }
     Ok(())
@@ -148,26 +144,25 @@ pub(crate) fn get(row: &Row, i: usize) -> Option<&Value> {
 
 pub(crate) fn encode_row(row: &Row) -> Vec<u8> {
     let mut out = Vec::new();
-    let present: Vec<_> = (row.iter().enumerate())
-        .filter_map(|(i, value)| Some((i, value.as_ref()?)))
-        .collect();
-    put_list(&mut out, &present, |out, (i, value)| {
-        put_u16(out, *i as u16);
-        value.write(out);
-    });
+    put_count(&mut out, row.iter().flatten().count());
+    for (i, value) in row.iter().enumerate() {
+        if let Some(value) = value {
+            i.put(&mut out);
+            value.put(&mut out);
+        }
+    }
     out
 }
 
 /// The row, if it fits the properties.
 pub(crate) fn decode_row(bytes: &[u8], properties: &[Property]) -> Option<Row> {
-    let mut reader = Reader(bytes);
-    let present = reader.list(PROPERTIES_MAX, |r| Some((r.u16()?, Value::read(r)?)))?;
+    let present: Vec<(usize, Value)> = Code::decode(bytes)?;
     let mut row: Row = vec![None; properties.len()];
     for (i, value) in present {
-        *row.get_mut(usize::from(i))? = Some(value);
+        *row.get_mut(i)? = Some(value);
     }
     let is_fit = |(p, v): (&Property, &Option<Value>)| check_value(p, v.as_ref()).is_ok();
-    (reader.0.is_empty() && properties.iter().zip(&row).all(is_fit)).then_some(row)
+    properties.iter().zip(&row).all(is_fit).then_some(row)
 }
 
 impl Schema {
@@ -186,85 +181,54 @@ impl Schema {
         let found = indexes.iter().position(|index| index.name == name);
         found.ok_or_else(|| Error::unknown("index", name))
     }
+}
 
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        put_list(&mut out, &self.vertices, |out, t| {
-            put_bytes(out, t.name.as_bytes());
-            put_properties(out, &t.properties);
-            put_u16(out, t.key as u16);
-            put_pointer(out, t.table);
-            put_list(out, &t.indexes, |out, index| {
-                put_bytes(out, index.name.as_bytes());
-                put_u16(out, index.property as u16);
-                out.push(u8::from(index.is_unique));
-                out.push(index.state as u8);
-                put_pointer(out, index.tree);
-                put_pointer(out, index.progress);
-            });
-        });
-        put_list(&mut out, &self.edges, |out, t| {
-            put_bytes(out, t.name.as_bytes());
-            put_properties(out, &t.properties);
-        });
-        out
+listed!(TYPES_MAX; VertexType, EdgeType);
+listed!(PROPERTIES_MAX; Property, (usize, Value));
+listed!(INDEXES_MAX; Index);
+
+code_for!(Schema { vertices, edges });
+code_for!(EdgeType { name, properties });
+code_for!(Property {
+    name,
+    kind,
+    is_required,
+});
+code_for!(Index {
+    name,
+    property,
+    is_unique,
+    state,
+    tree,
+    progress,
+});
+code_for!(
+    enum State {
+        Building = 0,
+        Ready = 1,
+        Dropping = 2,
     }
+);
 
-    pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<Schema> {
-        let vertices = reader.list(TYPES_MAX, |r| {
-            let (name, properties) = (r.text()?, take_properties(r)?);
-            let (key, table) = (usize::from(r.u16()?), r.pointer()?);
-            let indexes = r.list(INDEXES_MAX, take_index)?;
-            let is_sound = key < properties.len()
-                && indexes
-                    .iter()
-                    .all(|index| index.property < properties.len());
-            is_sound.then_some(VertexType {
-                name,
-                properties,
-                key,
-                indexes,
-                table,
-            })
-        })?;
-        let edges = reader.list(TYPES_MAX, |r| {
-            let (name, properties) = (r.text()?, take_properties(r)?);
-            Some(EdgeType { name, properties })
-        })?;
-        Some(Schema { vertices, edges })
+impl Code for VertexType {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.name.put(out);
+        self.properties.put(out);
+        self.key.put(out);
+        self.table.put(out);
+        self.indexes.put(out);
     }
-}
-
-fn put_properties(out: &mut Vec<u8>, properties: &[Property]) {
-    put_list(out, properties, |out, property| {
-        put_bytes(out, property.name.as_bytes());
-        out.push(property.kind as u8);
-        out.push(u8::from(property.is_required));
-    });
-}
-
-fn take_properties(reader: &mut Reader<'_>) -> Option<Vec<Property>> {
-    reader.list(PROPERTIES_MAX, |r| {
-        Some(Property {
-            name: r.text()?,
-            kind: Kind::from_code(r.u8()?)?,
-            is_required: r.flag()?,
-        })
-    })
-}
-
-fn take_index(reader: &mut Reader<'_>) -> Option<Index> {
-    Some(Index {
-        name: reader.text()?,
-        property: usize::from(reader.u16()?),
-        is_unique: reader.flag()?,
-        state: match reader.u8()? {
-            0 => State::Building,
-            1 => State::Ready,
-            2 => State::Dropping,
-            _ => return None,
-        },
-        tree: reader.pointer()?,
-        progress: reader.pointer()?,
-    })
+    fn take(reader: &mut Reader<'_>) -> Option<Self> {
+        let vertex_type = VertexType {
+            name: reader.get()?,
+            properties: reader.get()?,
+            key: reader.get()?,
+            table: reader.get()?,
+            indexes: reader.get()?,
+        };
+        let properties = vertex_type.properties.len();
+        let indexed = vertex_type.indexes.iter().map(|index| index.property);
+        let is_sound = indexed.chain([vertex_type.key]).all(|at| at < properties);
+        is_sound.then_some(vertex_type)
+    }
 }

@@ -8,10 +8,11 @@
 //!
 //! The coordinator's transaction keeps the snapshot's versions for all, as long as it is active.
 
+use crate::codec::Code;
 use crate::error::{Error, Result};
-use crate::evaluate::{limited, merge, reached};
+use crate::evaluate::merge;
 use crate::graph::Graph;
-use crate::query::{Frontier, Outcome, Part, Query, Reached, Stage};
+use crate::query::{Frontier, Outcome, Query, Reached, Stage};
 use crate::transaction::GraphTx;
 use crate::wire::{Reply, Request};
 use plinth_farm_fabric::Machine;
@@ -41,21 +42,10 @@ impl<O: Objects> GraphTx<'_, O> {
         read_at: u64,
         ship: &S,
     ) -> Result<Reached> {
-        query.check(&self.loaded().schema)?;
-        let mut outcome = Outcome {
-            frontier: self.start(&query.start).await?,
-            ..Outcome::default()
-        };
-        for part in query.plan() {
-            outcome = match part {
-                Part::Limit(most) => limited(outcome, most),
-                Part::Stage(stage) => {
-                    self.stage_shipped(stage, outcome.frontier, read_at, ship)
-                        .await?
-                }
-            };
-        }
-        Ok(reached(outcome))
+        self.query_by(query, async |stage, frontier| {
+            self.stage_shipped(stage, frontier, read_at, ship).await
+        })
+        .await
     }
 
     async fn stage_shipped<S: Ship>(

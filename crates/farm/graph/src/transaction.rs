@@ -1,14 +1,14 @@
 //! The operations of a graph inside one transaction: what all of them need.
 
-use crate::error::{Error, Result, damaged};
+use crate::error::{Error, Result, at_most, damaged};
 use crate::graph::{Graph, Loaded};
 use crate::object::{
-    EdgeObject, INLINE_BYTES_MAX, ROW_BYTES_MAX, Stored, VertexObject, decode_long, encode_long,
+    EdgeObject, INLINE_BYTES_MAX, Object, ROW_BYTES_MAX, Stored, VertexObject, decode_long,
+    encode_long,
 };
 use crate::schema::{Property, Row, Schema, decode_row, encode_row};
 use crate::value::Value;
-use bytes::Bytes;
-use plinth_farm_memory::{Abort, Class, Objects, Pointer};
+use plinth_farm_memory::{Class, Objects, Pointer};
 use plinth_runtime::planted;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -104,18 +104,10 @@ impl<O: Objects> GraphTx<'_, O> {
         Ok(())
     }
 
-    async fn read_if_there(&self, at: Pointer) -> Result<Option<Bytes>> {
-        match self.tx.read(at).await {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(Abort::NotAllocated) => Ok(None),
-            Err(abort) => Err(abort.into()),
-        }
-    }
-
     async fn vertex_if_there(&self, at: Pointer) -> Result<Option<VertexObject>> {
         let loaded = self.loaded();
-        let bytes = self.read_if_there(at).await?;
-        let vertex = bytes.and_then(|bytes| VertexObject::decode(&bytes, loaded.mark));
+        let bytes = self.tx.read_if_there(at).await?;
+        let vertex = bytes.and_then(|bytes| VertexObject::from_object(&bytes, loaded.mark));
         let types = loaded.schema.vertices.len();
         Ok(vertex.filter(|vertex| usize::from(vertex.vertex_type) < types))
     }
@@ -128,17 +120,16 @@ impl<O: Objects> GraphTx<'_, O> {
 
     /// The vertex that something in the graph points to.
     pub(crate) async fn known_vertex(&self, at: Pointer) -> Result<VertexObject> {
-        match self.vertex_if_there(at).await? {
-            Some(vertex) => Ok(vertex),
-            None => damaged(at, "it is not a vertex of the graph"),
-        }
+        self.vertex_if_there(at)
+            .await?
+            .ok_or(damaged(at, "it is not a vertex of the graph"))
     }
 
     /// The edge that a user names.
     pub(crate) async fn edge_at(&self, edge: Edge) -> Result<EdgeObject> {
         let loaded = self.loaded();
-        let bytes = self.read_if_there(edge.0).await?;
-        let found = bytes.and_then(|bytes| EdgeObject::decode(&bytes, loaded.mark));
+        let bytes = self.tx.read_if_there(edge.0).await?;
+        let found = bytes.and_then(|bytes| EdgeObject::from_object(&bytes, loaded.mark));
         let types = loaded.schema.edges.len();
         let found = found.filter(|edge| usize::from(edge.edge_type) < types);
         found.ok_or(Error::NoEdge)
@@ -147,18 +138,18 @@ impl<O: Objects> GraphTx<'_, O> {
     /// The edge that a list has.
     pub(crate) async fn known_edge(&self, at: Pointer) -> Result<EdgeObject> {
         match self.edge_at(Edge(at)).await {
-            Err(Error::NoEdge) => damaged(at, "it is not an edge of the graph"),
+            Err(Error::NoEdge) => Err(damaged(at, "it is not an edge of the graph")),
             edge => edge,
         }
     }
 
     pub(crate) async fn write_vertex(&self, at: Pointer, vertex: &VertexObject) -> Result<()> {
-        let bytes = vertex.encode(self.loaded().mark);
+        let bytes = vertex.to_object(self.loaded().mark);
         Ok(self.tx.write(at, bytes.into()).await?)
     }
 
     pub(crate) async fn write_edge(&self, at: Pointer, edge: &EdgeObject) -> Result<()> {
-        let bytes = edge.encode(self.loaded().mark);
+        let bytes = edge.to_object(self.loaded().mark);
         Ok(self.tx.write(at, bytes.into()).await?)
     }
 
@@ -176,10 +167,7 @@ impl<O: Objects> GraphTx<'_, O> {
                 bytes.and_then(|bytes| decode_row(&bytes, properties))
             }
         };
-        match row {
-            Some(row) => Ok(row),
-            None => damaged(at, "its properties cannot be read"),
-        }
+        row.ok_or(damaged(at, "its properties cannot be read"))
     }
 
     /// Puts a row where it belongs: into the object at `at`, which has `head` bytes beside it, or into one of its own.
@@ -240,11 +228,6 @@ pub(crate) fn object_bytes(head: usize, row: &[u8]) -> usize {
 /// The bytes of a row, if they are not too many.
 pub(crate) fn row_bytes(row: &Row) -> Result<Vec<u8>> {
     let bytes = encode_row(row);
-    if bytes.len() > ROW_BYTES_MAX {
-        return Err(Error::TooMany {
-            what: "bytes of properties",
-            most: ROW_BYTES_MAX,
-        });
-    }
+    at_most("bytes of properties", bytes.len(), ROW_BYTES_MAX)?;
     Ok(bytes)
 }

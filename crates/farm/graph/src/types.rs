@@ -1,9 +1,8 @@
 //! Changes of the schema: types and their properties. Indexes are in `build`.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, at_most};
 use crate::schema::{
-    EdgeType, PROPERTIES_MAX, Property, Schema, TYPES_MAX, VertexType, check_name,
-    check_properties, position,
+    EdgeType, Property, Schema, TYPES_MAX, VertexType, check_name, check_properties, position,
 };
 use crate::transaction::GraphTx;
 use plinth_farm_memory::Objects;
@@ -13,18 +12,6 @@ use plinth_runtime::random;
 /// Most bytes of a primary key, in the form in which keys have an order: a number has 8, a text has 2 more than its
 /// bytes and zeros.
 pub const KEY_BYTES_MAX: usize = 128;
-
-fn taken(what: &'static str, name: &str) -> Error {
-    let name = name.to_owned();
-    Error::Taken { what, name }
-}
-
-fn room(what: &'static str, there: usize, most: usize) -> Result<()> {
-    match there < most {
-        true => Ok(()),
-        false => Err(Error::TooMany { what, most }),
-    }
-}
 
 impl<O: Objects> GraphTx<'_, O> {
     /// A new type of vertices. `key` names the property that is the primary key; it must be a required one. The
@@ -48,9 +35,9 @@ impl<O: Objects> GraphTx<'_, O> {
         }
         let mut schema = self.schema();
         if schema.vertex_type(name).is_ok() {
-            return Err(taken("vertex type", name));
+            return Err(Error::taken("vertex type", name));
         }
-        room("vertex types", schema.vertices.len(), TYPES_MAX)?;
+        at_most("vertex types", schema.vertices.len() + 1, TYPES_MAX)?;
         let settings = hash::Settings {
             buckets,
             slots: 8,
@@ -76,9 +63,9 @@ impl<O: Objects> GraphTx<'_, O> {
         check_properties(&properties)?;
         let mut schema = self.schema();
         if schema.edge_type(name).is_ok() {
-            return Err(taken("edge type", name));
+            return Err(Error::taken("edge type", name));
         }
-        room("edge types", schema.edges.len(), TYPES_MAX)?;
+        at_most("edge types", schema.edges.len() + 1, TYPES_MAX)?;
         let name = name.to_owned();
         schema.edges.push(EdgeType { name, properties });
         self.store_schema(&schema).await
@@ -115,7 +102,6 @@ impl<O: Objects> GraphTx<'_, O> {
         }
         let mut schema = self.schema();
         let properties = of(&mut schema)?;
-        room("properties", properties.len(), PROPERTIES_MAX)?;
         properties.push(property);
         check_properties(properties)?;
         self.store_schema(&schema).await

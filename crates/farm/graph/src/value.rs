@@ -1,6 +1,6 @@
 //! Values of properties.
 
-use crate::codec::{Reader, put_bytes, put_u64};
+use crate::codec::code_for;
 use std::cmp::Ordering;
 
 /// Type of a property.
@@ -13,13 +13,15 @@ pub enum Kind {
     Bytes,
 }
 
-impl Kind {
-    const ALL: [Kind; 5] = [Kind::Bool, Kind::I64, Kind::F64, Kind::String, Kind::Bytes];
-
-    pub(crate) fn from_code(code: u8) -> Option<Kind> {
-        Kind::ALL.get(usize::from(code)).copied()
+code_for!(
+    enum Kind {
+        Bool = 0,
+        I64 = 1,
+        F64 = 2,
+        String = 3,
+        Bytes = 4,
     }
-}
+);
 
 /// A value. Numbers of floating point have the total order of IEEE 754: -0 is below 0, and not a number is equal to
 /// itself.
@@ -57,28 +59,15 @@ impl Value {
             Value::Bytes(bytes) => escaped(bytes),
         }
     }
-
-    pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        out.push(self.kind() as u8);
-        match self {
-            Value::Bool(flag) => out.push(u8::from(*flag)),
-            Value::I64(number) => put_u64(out, *number as u64),
-            Value::F64(number) => put_u64(out, number.to_bits()),
-            Value::String(text) => put_bytes(out, text.as_bytes()),
-            Value::Bytes(bytes) => put_bytes(out, bytes),
-        }
-    }
-
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Value> {
-        Some(match Kind::from_code(reader.u8()?)? {
-            Kind::Bool => Value::Bool(reader.flag()?),
-            Kind::I64 => Value::I64(reader.u64()? as i64),
-            Kind::F64 => Value::F64(f64::from_bits(reader.u64()?)),
-            Kind::String => Value::String(reader.text()?),
-            Kind::Bytes => Value::Bytes(reader.bytes()?.to_vec()),
-        })
-    }
 }
+
+code_for!(enum Value {
+    Bool(flag: bool) = 0,
+    I64(number: i64) = 1,
+    F64(number: f64) = 2,
+    String(text: String) = 3,
+    Bytes(bytes: Vec<u8>) = 4,
+});
 
 /// Zeros become 0, 255; two zeros end it.
 fn escaped(bytes: &[u8]) -> Vec<u8> {

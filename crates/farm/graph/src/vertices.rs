@@ -95,13 +95,10 @@ impl<O: Objects> GraphTx<'_, O> {
     /// The place of a vertex, as the table of its type has it.
     pub(crate) fn vertex_place(&self, number: usize, place: &[u8]) -> Result<Pointer> {
         let word = place.try_into().ok().map(u64::from_le_bytes);
-        match word.and_then(Pointer::from_bits) {
-            Some(at) => Ok(at),
-            None => damaged(
-                self.loaded().tables[number].root(),
-                "a primary key leads to no place",
-            ),
-        }
+        word.and_then(Pointer::from_bits).ok_or(damaged(
+            self.loaded().tables[number].root(),
+            "a primary key leads to no place",
+        ))
     }
 
     /// All vertices of the graph, in no order that means anything: a read of every table of primary keys.
@@ -190,7 +187,7 @@ impl<O: Objects> GraphTx<'_, O> {
         let key = get(&row, loaded.schema.vertices[number].key);
         let key = key.map_or(Vec::new(), Value::ordered);
         if !loaded.tables[number].remove(self.tx, &key).await? {
-            return damaged(vertex.0, "its primary key does not lead to it");
+            return Err(damaged(vertex.0, "its primary key does not lead to it"));
         }
         self.maintain(number, vertex.0, Some(&row), None).await?;
         for list in &object.lists {

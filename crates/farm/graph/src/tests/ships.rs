@@ -1,6 +1,7 @@
 //! Requests, answers and frames as bytes, and queries whose stages are evaluated elsewhere.
 
 use super::operations::{commit, people, text};
+use crate::codec::Code;
 use crate::frames::{Assembly, HEAD_BYTES, Kind, frames, is_frame};
 use crate::lists::Direction;
 use crate::query::{Compare, Condition, Frontier, Keep, Outcome, Query, Row, Stage, Then};
