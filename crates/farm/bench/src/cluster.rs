@@ -3,7 +3,7 @@
 use crate::clocks::{Told, hear_time, keep_time, new_clock};
 use crate::kv::Access;
 use crate::mode::Mode;
-use plinth_farm_engine::{Engine, Options, Replicas, Settings, View};
+use plinth_farm_engine::{Engine, Options, Settings, View};
 use plinth_farm_fabric::{Fabric, Layout, Local, Machine, Shared};
 use plinth_farm_memory::{Abort, Objects, Pointer, Sizes};
 use plinth_farm_structures::Result as StructureResult;
@@ -101,21 +101,7 @@ impl Machines {
     }
 
     fn view(&self) -> View {
-        let machines: Vec<Machine> = (0..self.machines).map(Machine).collect();
-        let replica = |region: u16, n: u16| plinth_farm_engine::Place {
-            machine: Machine((region + n) % self.machines),
-            slot: n,
-        };
-        let regions = (0..self.machines).map(|region| Replicas {
-            primary: replica(region, 0),
-            backups: (1..self.replicas).map(|n| replica(region, n)).collect(),
-        });
-        View {
-            number: 1,
-            master: machines[0],
-            regions: regions.collect(),
-            machines,
-        }
+        View::first(self.machines, self.machines, self.replicas, |_, n| n)
     }
 
     fn sizes(&self) -> Sizes {

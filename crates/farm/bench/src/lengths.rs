@@ -7,15 +7,13 @@ use crate::measure::{Aborts, Latencies, Spent, Watch};
 use crate::report::Report;
 use crate::scans::{self, Side};
 use plinth_farm_engine::Policy;
-use plinth_farm_memory::Abort;
 use plinth_farm_structures::Error;
 use plinth_runtime::random::Generator;
-use plinth_runtime::{Boxed, Duration, Instant, join_all, now, sleep, yield_now};
+use plinth_runtime::{Boxed, Instant, join_all, now, yield_now};
 use serde_json::json;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
-const FULL_PAUSE: Duration = Duration::from_millis(1);
 /// Who is ahead of the others by more keys, beside those that are being scanned, waits for them.
 const AHEAD: u64 = 1000;
 
@@ -104,22 +102,13 @@ impl Run<'_> {
         while now() < self.until {
             self.wait_for(&done.updated, &done.scanned).await;
             let from = random.below(self.plan.rows);
-            while now() < self.until {
-                match self.side.transfer(self.plan, from, from ^ 1).await {
-                    Ok(()) => {
-                        add(&done.updated, 2);
-                        break;
-                    }
-                    Err(Error::Abort(abort)) if abort.is_retryable() => {
-                        done.update_aborts.borrow_mut().add(format!("{abort:?}"));
-                        if abort == Abort::Full {
-                            sleep(FULL_PAUSE).await;
-                        }
-                    }
-                    Err(error) => return Err(failed("an update", error)),
-                }
-                yield_now().await;
+            let mut aborts = Aborts::default();
+            let transfer =
+                (self.side).transfer_until(self.plan, from, from ^ 1, self.until, &mut aborts);
+            if transfer.await? {
+                add(&done.updated, 2);
             }
+            done.update_aborts.borrow_mut().merge(aborts);
             yield_now().await;
         }
         Ok(())

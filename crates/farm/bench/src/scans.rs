@@ -160,15 +160,9 @@ impl Side {
         let scans_cpu_s = Cell::new(0.0);
         let scanners = (0..scanners).map(|_| Timed::new(self.scan(plan, until), &scans_cpu_s));
         let (updates, scans) = (join_all(updaters), join_all(scanners));
-        let both = join_all(
-            [
-                Half::Updates(Box::pin(updates)),
-                Half::Scans(Box::pin(scans)),
-            ]
-            .map(half),
-        );
+        let both: [Boxed<'_, Vec<Result<Done, String>>>; 2] = [Box::pin(updates), Box::pin(scans)];
         let mut done = Done::default();
-        for outcome in both.await.into_iter().flatten() {
+        for outcome in join_all(both).await.into_iter().flatten() {
             done.merge(outcome?);
         }
         done.spent = watch.stop();
@@ -185,28 +179,42 @@ impl Side {
         let mut done = Done::default();
         while now() < until {
             let (from, to) = (random.below(plan.rows), random.below(plan.rows));
-            while from != to && now() < until {
-                match self.transfer(plan, from, to).await {
-                    Ok(()) => {
-                        done.updates += 1;
-                        break;
-                    }
-                    Err(Error::Abort(abort)) if abort.is_retryable() => {
-                        done.update_aborts.add(format!("{abort:?}"));
-                        if abort == Abort::Full {
-                            sleep(FULL_PAUSE).await;
-                        }
-                    }
-                    Err(error) => return Err(failed("an update", error)),
-                }
-                yield_now().await;
+            if from != to {
+                let aborts = &mut done.update_aborts;
+                let is_done = self.transfer_until(plan, from, to, until, aborts).await?;
+                done.updates += u64::from(is_done);
             }
             yield_now().await;
         }
         Ok(done)
     }
 
-    pub async fn transfer(&self, plan: &Plan, from: u64, to: u64) -> StructureResult<()> {
+    /// Tries it as long as there is time. Returns whether it was done.
+    pub async fn transfer_until(
+        &self,
+        plan: &Plan,
+        from: u64,
+        to: u64,
+        until: Instant,
+        aborts: &mut Aborts,
+    ) -> Result<bool, String> {
+        while now() < until {
+            match self.transfer(plan, from, to).await {
+                Ok(()) => return Ok(true),
+                Err(Error::Abort(abort)) if abort.is_retryable() => {
+                    aborts.add(format!("{abort:?}"));
+                    if abort == Abort::Full {
+                        sleep(FULL_PAUSE).await;
+                    }
+                }
+                Err(error) => return Err(failed("an update", error)),
+            }
+            yield_now().await;
+        }
+        Ok(false)
+    }
+
+    async fn transfer(&self, plan: &Plan, from: u64, to: u64) -> StructureResult<()> {
         let tx = self.access.begin().await?;
         let mut rows = Vec::new();
         for (row, change) in [(from, -1), (to, 1)] {
@@ -295,23 +303,6 @@ impl Side {
             broken.push(error.to_string());
         }
         broken
-    }
-}
-
-/// Two kinds of futures side by side.
-enum Half<U, S> {
-    Updates(U),
-    Scans(S),
-}
-
-async fn half<U, S, T>(half: Half<U, S>) -> T
-where
-    U: Future<Output = T>,
-    S: Future<Output = T>,
-{
-    match half {
-        Half::Updates(updates) => updates.await,
-        Half::Scans(scans) => scans.await,
     }
 }
 

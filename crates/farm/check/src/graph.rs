@@ -1,11 +1,12 @@
 //! Transactions and queries on a graph that all machines share. Queries of transactions that only read are evaluated
 //! here, and by the machines that have the vertices: both must answer the same, and what the model says.
 
+use crate::Shown;
 use crate::choose::machine;
 use crate::clients::{self, Snapshots, side_by_side};
 use crate::insist::insist;
-use crate::notes::{self, Notes, Told};
-use crate::world::{REGIONS, Work, World};
+use crate::notes::{self, Notes};
+use crate::world::{Work, World, sizes};
 use plinth_core::testing::Generator;
 use plinth_farm_engine::testing::fabrics::Any;
 use plinth_farm_engine::{Engine, Options, Room, Transaction};
@@ -55,11 +56,11 @@ pub struct Graphs {
     snapshots: Snapshots,
     /// Each serves as long as others may ask.
     desks: RefCell<Vec<Rc<AnyDesk>>>,
-    pub shipped: Cell<usize>,
+    shipped: Cell<usize>,
     /// Places in `entries` of transactions whose clients have not heard what became of them.
     unheard: RefCell<BTreeSet<usize>>,
     /// What clients have written about themselves.
-    pub notes: Notes,
+    notes: Notes,
     found: RefCell<Option<Model>>,
 }
 
@@ -98,29 +99,6 @@ impl Graphs {
     fn next(&self) -> u64 {
         self.last.set(self.last.get() + 1);
         self.last.get()
-    }
-
-    /// Tells of each transaction whose outcome nobody has heard whether it was committed, and when: `find` is asked
-    /// with its number.
-    pub fn resolve(&self, find: impl Fn(u64) -> Option<Told>) -> usize {
-        let unheard = self.unheard.take();
-        for at in &unheard {
-            let entry = &mut self.entries.borrow_mut()[*at];
-            entry.written_at = find(entry.id).map(|told| told.written_at);
-        }
-        unheard.len()
-    }
-
-    /// How many answers were right, and how many transactions have written.
-    pub fn judge(&self) -> std::result::Result<(usize, usize), String> {
-        let entries = self.entries.borrow();
-        let (judged, model) = judge(&entries)?;
-        let found = self.found.borrow();
-        let committed = entries.iter().filter(|entry| entry.written_at.is_some());
-        match found.as_ref() == Some(&model) {
-            true => Ok((judged, committed.count())),
-            false => Err(format!("in the end there is {found:?}, and not {model:?}")),
-        }
     }
 
     async fn open(&self, tx: &Transaction<Any>, cache: &Cache) -> structures::Result<Graph> {
@@ -303,13 +281,7 @@ impl Graphs {
 
 impl Work for Graphs {
     fn sizes(&self, world: &World) -> Sizes {
-        Sizes {
-            slots: REGIONS,
-            region_words: 60 * 2048,
-            slab_words: 2048,
-            old_words: if world.is_small { 8 * 2048 } else { 40 * 2048 },
-            block_words: 2048,
-        }
+        sizes(2048, 60, if world.is_small { 8 } else { 40 })
     }
 
     fn ring_words(&self) -> u64 {
@@ -383,6 +355,33 @@ impl Work for Graphs {
             && !error.is_retryable()
         {
             world.blame(format!("in the end: {error}"));
+        }
+    }
+
+    fn resolve(&self, object: impl Fn(Pointer) -> Option<(u64, Vec<u8>)>) -> usize {
+        let unheard = self.unheard.take();
+        for at in &unheard {
+            let entry = &mut self.entries.borrow_mut()[*at];
+            let told = self.notes.find(entry.id, &object);
+            entry.written_at = told.map(|told| told.written_at);
+        }
+        unheard.len()
+    }
+
+    fn judge(&self) -> std::result::Result<Shown, String> {
+        let entries = self.entries.borrow();
+        let (judged, model) = judge(&entries)?;
+        let found = self.found.borrow();
+        let committed = entries.iter().filter(|entry| entry.written_at.is_some());
+        let shipped = ("shipped".to_owned(), self.shipped.get() as u64);
+        match found.as_ref() == Some(&model) {
+            true => Ok(Shown {
+                committed: committed.count(),
+                judged,
+                aborts: [shipped].into(),
+                ..Shown::default()
+            }),
+            false => Err(format!("in the end there is {found:?}, and not {model:?}")),
         }
     }
 }

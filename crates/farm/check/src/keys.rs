@@ -1,5 +1,6 @@
 //! Transactions on a tree and a table that all machines share, and on a database of keys and values.
 
+use crate::Shown;
 use crate::choose::{PAIRS, TABLE, TREE, machine, some_key, some_value};
 use crate::clients::{self, Snapshots, side_by_side};
 use crate::insist::insist;
@@ -7,7 +8,7 @@ use crate::log::{Entry, Log, Map, Scan, Step};
 use crate::notes::{self, Notes};
 use crate::pairs;
 use crate::twice::free_twice;
-use crate::world::{REGIONS, Work, World};
+use crate::world::{Work, World, sizes};
 use bytes::Bytes;
 use plinth_farm_engine::testing::fabrics::Any;
 use plinth_farm_engine::{Engine, Options, Transaction};
@@ -40,7 +41,7 @@ pub struct Keys {
     /// What is in the structures in the end.
     found: RefCell<Map>,
     /// What clients have written about themselves.
-    pub notes: Notes,
+    notes: Notes,
 }
 
 /// The structures as a machine sees them.
@@ -87,17 +88,6 @@ impl Keys {
 
     fn has_table(&self, world: &World) -> bool {
         self.kind == Kind::TreeAndTable && world.seed.is_multiple_of(2)
-    }
-
-    pub fn judge(&self) -> std::result::Result<judge::Summary, String> {
-        let (summary, map) = self.log.judge()?;
-        match *self.found.borrow() == map {
-            true => Ok(summary),
-            false => Err(format!(
-                "in the end there is {:?}, and not {map:?}",
-                self.found.borrow()
-            )),
-        }
     }
 
     async fn create(&self, tx: &Transaction<Any>, has_table: bool) -> Result<[Pointer; 3]> {
@@ -289,22 +279,13 @@ async fn scan(handles: &Handles, tx: &Transaction<Any>, begin: Bytes) -> Result<
 impl Work for Keys {
     fn sizes(&self, world: &World) -> Sizes {
         let words = if self.has_table(world) { 2048 } else { 64 };
-        Sizes {
-            slots: REGIONS,
-            region_words: match (self.has_table(world), world.is_small) {
-                (true, true) => 12 * words,
-                (true, false) => 40 * words,
-                (false, true) => 25 * words,
-                (false, false) => 60 * words,
-            },
-            slab_words: words,
-            old_words: if world.is_small {
-                6 * words
-            } else {
-                40 * words
-            },
-            block_words: words,
-        }
+        let slabs = match (self.has_table(world), world.is_small) {
+            (true, true) => 12,
+            (true, false) => 40,
+            (false, true) => 25,
+            (false, false) => 60,
+        };
+        sizes(words, slabs, if world.is_small { 6 } else { 40 })
     }
 
     fn ring_words(&self) -> u64 {
@@ -351,6 +332,23 @@ impl Work for Keys {
         let found = insist(world, engine, options, async |tx| self.census(tx).await);
         if let Some(found) = found.await {
             self.found.replace(found);
+        }
+    }
+
+    fn resolve(&self, object: impl Fn(Pointer) -> Option<(u64, Vec<u8>)>) -> usize {
+        self.log.resolve(|id| self.notes.find(id, &object))
+    }
+
+    fn judge(&self) -> std::result::Result<Shown, String> {
+        let (summary, map) = self.log.judge()?;
+        let found = self.found.borrow();
+        match *found == map {
+            true => Ok(Shown {
+                committed: summary.committed,
+                judged: summary.reads,
+                ..Shown::default()
+            }),
+            false => Err(format!("in the end there is {found:?}, and not {map:?}")),
         }
     }
 }

@@ -39,6 +39,9 @@ mod storm;
 mod twice;
 mod world;
 
+use graph::Graphs;
+use keys::{Keys, Kind};
+use orders::Orders;
 use plinth_core::words;
 use plinth_runtime::knobs::{Knobs, set_knobs};
 use plinth_runtime::sim::worlds::Limits;
@@ -46,7 +49,8 @@ use plinth_runtime::sim::{SimConfig, Simulation, control};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
-use world::World;
+use storm::Storm;
+use world::{Work, World};
 
 words! {
     /// What runs on the machines, by its name in `plinth tools sim`.
@@ -200,17 +204,21 @@ async fn run_in(workload: Workload, seed: u64, limits: &Limits) -> Result<Shown,
         set_knobs(small_disks(seed));
     }
     let shown = match workload {
-        Workload::Structures => run_keys(keys::Kind::TreeAndTable, world).await,
-        Workload::Pairs => run_keys(keys::Kind::Pairs, world).await,
-        Workload::Orders => run_orders(world).await,
-        Workload::Graph => run_graph(world).await,
-        Workload::StructuresInStorm | Workload::DurableStructures | Workload::StructuresOnDisk => {
-            storm_over_keys(keys::Kind::TreeAndTable, world, limits).await
+        Workload::Structures
+        | Workload::StructuresInStorm
+        | Workload::DurableStructures
+        | Workload::StructuresOnDisk => {
+            run_work(Keys::new(Kind::TreeAndTable), world, limits).await
         }
-        Workload::PairsInStorm => storm_over_keys(keys::Kind::Pairs, world, limits).await,
-        Workload::GraphInStorm => storm_over_graph(world, limits).await,
-        Workload::OrdersInStorm | Workload::DurableOrders | Workload::OrdersOnDisk => {
-            storm_over_orders(world, limits).await
+        Workload::Pairs | Workload::PairsInStorm => {
+            run_work(Keys::new(Kind::Pairs), world, limits).await
+        }
+        Workload::Orders
+        | Workload::OrdersInStorm
+        | Workload::DurableOrders
+        | Workload::OrdersOnDisk => run_work(Orders::default(), world, limits).await,
+        Workload::Graph | Workload::GraphInStorm => {
+            run_work(Graphs::default(), world, limits).await
         }
     };
     shown.map(|shown| Shown {
@@ -254,82 +262,24 @@ fn small_disks(seed: u64) -> Knobs {
     knobs
 }
 
-async fn run_keys(kind: keys::Kind, world: World) -> Result<Shown, Wrong> {
-    let (world, work) = (Rc::new(world), Rc::new(keys::Keys::new(kind)));
-    world::run(&world, &work).await?;
-    let summary = work.judge().map_err(Wrong::Broken)?;
-    Ok(Shown {
-        committed: summary.committed,
-        judged: summary.reads,
-        aborts: world.aborts.borrow().clone(),
-        ..Shown::default()
-    })
-}
-
-async fn run_orders(world: World) -> Result<Shown, Wrong> {
-    let (world, work) = (Rc::new(world), Rc::new(orders::Orders::default()));
-    world::run(&world, &work).await?;
-    Ok(Shown {
-        committed: work.done.get(),
-        judged: work.audits.get(),
-        aborts: world.aborts.borrow().clone(),
-        ..Shown::default()
-    })
-}
-
-async fn run_graph(world: World) -> Result<Shown, Wrong> {
-    let (world, work) = (Rc::new(world), Rc::new(graph::Graphs::default()));
-    world::run(&world, &work).await?;
-    let (judged, committed) = work.judge().map_err(Wrong::Broken)?;
-    let mut aborts = world.aborts.borrow().clone();
-    aborts.insert("shipped".to_owned(), work.shipped.get() as u64);
-    Ok(Shown {
-        committed,
-        judged,
-        aborts,
-        ..Shown::default()
-    })
-}
-
-async fn storm_over_keys(kind: keys::Kind, world: World, limits: &Limits) -> Result<Shown, Wrong> {
-    let work = Rc::new(keys::Keys::new(kind));
-    let storm = Rc::new(storm::Storm::new(world, &*work));
-    storm::run(&storm, limits, &work).await?;
-    if storm.is_lost() {
-        return Ok(storm.shown());
+async fn run_work(work: impl Work, world: World, limits: &Limits) -> Result<Shown, Wrong> {
+    let (world, work) = (Rc::new(world), Rc::new(work));
+    if world.is_stormy {
+        let storm = Rc::new(Storm::new(world.clone(), &*work));
+        storm::run(&storm, limits, &work).await?;
+        if storm.is_lost() {
+            return Ok(Shown {
+                aborts: world.aborts.take(),
+                ..Shown::default()
+            });
+        }
+        let unheard = work.resolve(|at| storm.object(at)) as u64;
+        let mut aborts = world.aborts.borrow_mut();
+        aborts.insert("unheard".to_owned(), unheard);
+    } else {
+        world::run(&world, &work).await?;
     }
-    let unknown = work
-        .log
-        .resolve(|id| work.notes.find(id, |at| storm.object(at)));
-    let summary = work.judge().map_err(Wrong::Broken)?;
-    let mut shown = storm.shown();
-    (shown.committed, shown.judged) = (summary.committed, summary.reads);
-    shown.aborts.insert("unheard".to_owned(), unknown as u64);
-    Ok(shown)
-}
-
-async fn storm_over_graph(world: World, limits: &Limits) -> Result<Shown, Wrong> {
-    let work = Rc::new(graph::Graphs::default());
-    let storm = Rc::new(storm::Storm::new(world, &*work));
-    storm::run(&storm, limits, &work).await?;
-    if storm.is_lost() {
-        return Ok(storm.shown());
-    }
-    let unheard = work.resolve(|id| work.notes.find(id, |at| storm.object(at)));
-    let (judged, committed) = work.judge().map_err(Wrong::Broken)?;
-    let mut shown = storm.shown();
-    (shown.committed, shown.judged) = (committed, judged);
-    let counts = [("shipped", work.shipped.get()), ("unheard", unheard)];
-    let counts = counts.map(|(name, count)| (name.to_owned(), count as u64));
-    shown.aborts.extend(counts);
-    Ok(shown)
-}
-
-async fn storm_over_orders(world: World, limits: &Limits) -> Result<Shown, Wrong> {
-    let work = Rc::new(orders::Orders::default());
-    let storm = Rc::new(storm::Storm::new(world, &*work));
-    storm::run(&storm, limits, &work).await?;
-    let mut shown = storm.shown();
-    (shown.committed, shown.judged) = (work.done.get(), work.audits.get());
+    let mut shown = work.judge().map_err(Wrong::Broken)?;
+    shown.aborts.extend(world.aborts.take());
     Ok(shown)
 }

@@ -11,7 +11,7 @@ mod register;
 pub use faults::{all_kinds, kinds};
 
 use crate::world::{REGIONS, Work, World};
-use crate::{Limits, Shown, Wrong};
+use crate::{Limits, Wrong};
 use faults::Fleet;
 use plinth_core::id::Uid;
 use plinth_farm_engine::testing::fabrics::Any;
@@ -58,7 +58,7 @@ pub struct Storm {
 }
 
 impl Storm {
-    pub fn new<W: Work>(world: World, work: &W) -> Storm {
+    pub fn new<W: Work>(world: Rc<World>, work: &W) -> Storm {
         let sizes = work.sizes(&world);
         let machines = world.machines as u16;
         let replication = machines.min(2 + (world.seed % 2) as u16) as u8;
@@ -79,7 +79,7 @@ impl Storm {
         };
         Storm {
             hosts: (0..machines).map(host).collect(),
-            world: Rc::new(world),
+            world,
             register: Reach::default(),
             cluster,
             jumps: RefCell::default(),
@@ -246,15 +246,12 @@ impl Storm {
         }
     }
 
-    pub fn shown(&self) -> Shown {
-        let mut aborts = self.world.aborts.borrow().clone();
+    fn count_end(&self) {
         let number = self.register.held().map_or(0, |record| record.number());
+        let is_lost = u64::from(self.is_lost());
+        let mut aborts = self.world.aborts.borrow_mut();
         aborts.insert("configurations".to_owned(), number);
-        aborts.insert("lost".to_owned(), u64::from(self.is_lost()));
-        Shown {
-            aborts,
-            ..Shown::default()
-        }
+        aborts.insert("lost".to_owned(), is_lost);
     }
 
     async fn check_end(&self) {
@@ -297,5 +294,6 @@ pub async fn run<W: Work>(storm: &Rc<Storm>, limits: &Limits, work: &Rc<W>) -> R
         processes,
     };
     fleet.blow(limits).await;
+    storm.count_end();
     storm.world.verdict()
 }

@@ -58,10 +58,8 @@ enum Found {
 }
 
 async fn free_again(tx: &Transaction<Any>, at: Pointer) -> Result<Found, Abort> {
-    match tx.read(at).await {
-        Ok(payload) => return Ok(Found::Object(payload)),
-        Err(Abort::NotAllocated) => (),
-        Err(abort) => return Err(abort),
+    if let Some(payload) = tx.read_if_there(at).await? {
+        return Ok(Found::Object(payload));
     }
     match tx.free(at).await {
         Ok(()) => Ok(Found::Freed),

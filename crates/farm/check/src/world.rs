@@ -1,12 +1,12 @@
 //! Machines in the simulator, with clocks that drift, over a network that delays, in one configuration.
 
-use crate::{Limits, Wrong};
+use crate::{Limits, Shown, Wrong};
 use plinth_farm_engine::testing::clocks::{hear_time, keep_time, new_clock};
 use plinth_farm_engine::testing::fabrics::Any;
 use plinth_farm_engine::testing::machines::{address, fabric_of, faults_of_the_end, settings};
-use plinth_farm_engine::{Engine, Place, Policy, Replicas, View};
+use plinth_farm_engine::{Engine, Policy, View};
 use plinth_farm_fabric::{Fabric, Layout, Machine};
-use plinth_farm_memory::{Abort, Sizes};
+use plinth_farm_memory::{Abort, Pointer, Sizes};
 use plinth_runtime::sim::{Locality, SimConfig, control};
 use plinth_runtime::{Duration, TaskGroup, sleep};
 use std::cell::{Cell, RefCell};
@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 pub const REGIONS: u16 = 4;
-const REPLICAS: usize = 3;
+const REPLICAS: u16 = 3;
 const POLICIES: [Policy; 4] = [
     Policy::MvTruncate,
     Policy::MvBlock,
@@ -41,6 +41,24 @@ pub trait Work: 'static {
 
     /// On the first machine, after all others.
     fn finish(&self, world: &World, engine: &Rc<Engine<Any>>) -> impl Future<Output = ()>;
+
+    /// Finds out what became of the transactions whose clients were not told, by what they have left in objects, which
+    /// `object` reads. Returns how many those are.
+    fn resolve(&self, object: impl Fn(Pointer) -> Option<(u64, Vec<u8>)>) -> usize;
+
+    /// Judges what all transactions have seen.
+    fn judge(&self) -> Result<Shown, String>;
+}
+
+/// Memory of a machine: so many slabs of a region, and so many blocks of old versions, all of so many words.
+pub fn sizes(words: u64, slabs: u64, blocks: u64) -> Sizes {
+    Sizes {
+        slots: REGIONS,
+        region_words: slabs * words,
+        slab_words: words,
+        old_words: blocks * words,
+        block_words: words,
+    }
 }
 
 /// What is outside of all machines.
@@ -167,23 +185,10 @@ impl World {
     }
 
     pub fn view(&self) -> View {
-        let machines: Vec<Machine> = (0..self.machines as u16).map(Machine).collect();
-        let place = |region: u16, at: usize| Place {
-            machine: machines[(usize::from(region) + at) % machines.len()],
-            slot: region,
-        };
-        let regions = (0..REGIONS).map(|region| Replicas {
-            primary: place(region, 0),
-            backups: (1..REPLICAS.min(machines.len()))
-                .map(|at| place(region, at))
-                .collect(),
-        });
-        View {
-            number: 1,
-            master: machines[0],
-            regions: regions.collect(),
-            machines,
-        }
+        let machines = self.machines as u16;
+        View::first(machines, REGIONS, REPLICAS.min(machines), |region, _| {
+            region
+        })
     }
 
     /// Waits until all machines have come so far.

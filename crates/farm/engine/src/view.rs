@@ -47,6 +47,31 @@ impl View {
         }
     }
 
+    /// The first configuration: the replica `n` of a region is on the machine with the number of the region plus `n`,
+    /// in the slot that `slot` gives for both.
+    pub fn first(
+        machines: u16,
+        regions: u16,
+        replicas: u16,
+        slot: impl Fn(u16, u16) -> u16,
+    ) -> View {
+        let machines: Vec<Machine> = (0..machines).map(Machine).collect();
+        let place = |region: u16, n: u16| Place {
+            machine: machines[usize::from(region + n) % machines.len()],
+            slot: slot(region, n),
+        };
+        let regions = (0..regions).map(|region| Replicas {
+            primary: place(region, 0),
+            backups: (1..replicas).map(|n| place(region, n)).collect(),
+        });
+        View {
+            number: 1,
+            master: machines[0],
+            regions: regions.collect(),
+            machines,
+        }
+    }
+
     /// The configuration in which all replicas of this view are new.
     pub fn first_configuration(&self) -> Configuration {
         let seat = |place: &Place| Seat {

@@ -2,8 +2,7 @@
 
 use crate::testing::fabrics::Any;
 use crate::testing::machines::faults_of_the_end;
-use crate::{Engine, Place, Policy, Replicas, View};
-use plinth_farm_fabric::Machine;
+use crate::{Engine, Policy, View};
 use plinth_farm_judge::Recorder;
 use plinth_farm_memory::{Abort, Pointer};
 use plinth_runtime::{Duration, random, sleep};
@@ -16,7 +15,7 @@ pub const REGIONS: u16 = 4;
 pub const CLIENTS: u64 = 3;
 /// Each client begins so many transactions.
 const TRANSACTIONS: u64 = 24;
-const REPLICAS: usize = 3;
+const REPLICAS: u16 = 3;
 
 /// An object that clients know, and how many are about to free it.
 #[derive(Clone)]
@@ -86,21 +85,7 @@ impl World {
     }
 
     pub fn view(&self) -> View {
-        let machines: Vec<Machine> = (0..self.machines as u16).map(Machine).collect();
-        let place = |region: u16, at: usize| Place {
-            machine: machines[(usize::from(region) + at) % machines.len()],
-            slot: region,
-        };
-        let regions = (0..REGIONS).map(|region| Replicas {
-            primary: place(region, 0),
-            backups: (1..REPLICAS).map(|at| place(region, at)).collect(),
-        });
-        View {
-            number: 1,
-            master: machines[0],
-            regions: regions.collect(),
-            machines,
-        }
+        View::first(self.machines as u16, REGIONS, REPLICAS, |region, _| region)
     }
 
     /// Waits until all machines have come so far.
