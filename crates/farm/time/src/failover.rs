@@ -376,16 +376,18 @@ impl Server {
         self.check_restoring(&[self.state.id], now)
     }
 
+    /// What any proposal needs.
+    fn check_any(&self, ids: &[MemberId]) -> Result<(), Refusal> {
+        match () {
+            () if self.state.is_broken => Err(Refusal::Broken),
+            () if self.proposed.is_some() => Err(Refusal::UnderWay),
+            () if !ids.contains(&self.state.id) => Err(Refusal::NotAMember),
+            () => Ok(()),
+        }
+    }
+
     fn check_restoring(&self, ids: &[MemberId], now: u64) -> Result<(), Refusal> {
-        if self.state.is_broken {
-            return Err(Refusal::Broken);
-        }
-        if self.proposed.is_some() {
-            return Err(Refusal::UnderWay);
-        }
-        if !ids.contains(&self.state.id) {
-            return Err(Refusal::NotAMember);
-        }
+        self.check_any(ids)?;
         let Some(former) = &self.configuration else {
             return Err(Refusal::NothingBefore);
         };
@@ -429,20 +431,11 @@ impl Server {
     }
 
     fn check_proposal(&self, ids: &[MemberId], now: u64) -> Result<(), Refusal> {
-        let id = self.state.id;
-        if self.state.is_broken {
-            return Err(Refusal::Broken);
-        }
-        if self.proposed.is_some() {
-            return Err(Refusal::UnderWay);
-        }
-        if !ids.contains(&id) {
-            return Err(Refusal::NotAMember);
-        }
+        self.check_any(ids)?;
         let Some(former) = &self.configuration else {
             return Ok(());
         };
-        if !former.contains(id) {
+        if !former.contains(self.state.id) {
             return Err(Refusal::NotAMember);
         }
         if !self.knows_time() {

@@ -94,7 +94,7 @@ fn around(anchor: &Anchor, now: u64, error: u64) -> Interval {
 }
 
 /// The synchronisation state of one machine. Readings are passed in the order in which they were taken.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Sync {
     bounds: Bounds,
     /// Set on the clock master: its own clock is the time.
@@ -113,12 +113,7 @@ impl Sync {
     pub fn new(bounds: Bounds) -> Sync {
         Sync {
             bounds,
-            own: None,
-            shared: None,
-            lower: None,
-            upper: None,
-            floor: 0,
-            latest: 0,
+            ..Sync::default()
         }
     }
 

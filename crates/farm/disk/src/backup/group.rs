@@ -5,7 +5,7 @@ use super::maps::Slab;
 use crate::layout::{Key, Layout, Place};
 use std::collections::BTreeMap;
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Extent {
     /// Its place in the image.
     pub place: u32,
@@ -27,11 +27,7 @@ impl Extent {
         Extent {
             place,
             sequence,
-            blocks: 0,
-            versions: 0,
-            bytes: 0,
-            live: 0,
-            is_freed: false,
+            ..Extent::default()
         }
     }
 

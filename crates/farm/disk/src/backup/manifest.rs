@@ -11,7 +11,10 @@
 //! All integers are little-endian. A group with nothing in it is none any more.
 
 use crate::layout::{Key, Layout};
-use bytes::{Buf, BufMut, Bytes, BytesMut, TryGetError};
+use bytes::Bytes;
+use plinth_core::codec::Codec;
+use plinth_core::codec_for;
+use plinth_core::output::Output;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExtentRecord {
@@ -39,93 +42,69 @@ pub struct Record {
     pub groups: Vec<GroupRecord>,
 }
 
-impl Record {
-    pub fn encode(&self) -> Bytes {
-        let mut out = BytesMut::new();
-        out.put_u8(self.is_whole.into());
-        let layout = &self.layout;
-        out.put_u64_le(layout.head_words);
-        out.put_u64_le(layout.slab_words);
-        out.put_u32_le(layout.subregion_slabs);
-        out.put_u32_le(layout.block_bytes);
-        out.put_u32_le(layout.extent_blocks);
-        out.put_u32_le(layout.group_extents);
-        out.put_u64_le(self.safe_point);
-        out.put_u64_le(self.next_sequence);
-        out.put_u32_le(self.groups.len() as u32);
-        for group in &self.groups {
-            out.put_u16_le(group.key.region);
-            out.put_u32_le(group.key.subregion);
-            out.put_u16_le(group.extents.len() as u16);
-            out.put_u32_le(group.freed.len() as u32);
-            for extent in &group.extents {
-                out.put_u16_le(extent.local);
-                out.put_u32_le(extent.place);
-                out.put_u64_le(extent.sequence);
-                out.put_u32_le(extent.blocks);
-            }
-            for (slab, timestamp) in &group.freed {
-                out.put_u32_le(*slab);
-                out.put_u64_le(*timestamp);
-            }
-        }
-        out.freeze()
-    }
+codec_for!(Layout {
+    head_words: u64,
+    slab_words: u64,
+    subregion_slabs: u32,
+    block_bytes: u32,
+    extent_blocks: u32,
+    group_extents: u32,
+});
+codec_for!(Key {
+    region: u16,
+    subregion: u32,
+});
+codec_for!(ExtentRecord {
+    local: u16,
+    place: u32,
+    sequence: u64,
+    blocks: u32,
+});
 
-    pub fn parse(bytes: Bytes) -> Option<Record> {
-        let mut rest = bytes;
-        let record = parse(&mut rest).ok()?;
-        rest.is_empty().then_some(record)
+fn put_all<T: Codec>(all: &[T], out: &mut Output) {
+    all.iter().for_each(|one| one.put(out));
+}
+
+fn take_all<T: Codec>(count: u32, from: &mut Bytes) -> Option<Vec<T>> {
+    (0..count).map(|_| T::take(from)).collect()
+}
+
+/// How many there are of extents and of freed slabs stands before both.
+impl Codec for GroupRecord {
+    fn put(&self, out: &mut Output) {
+        self.key.put(out);
+        (self.extents.len() as u16).put(out);
+        (self.freed.len() as u32).put(out);
+        put_all(&self.extents, out);
+        put_all(&self.freed, out);
+    }
+    fn take(from: &mut Bytes) -> Option<GroupRecord> {
+        let key = Key::take(from)?;
+        let (extents, freed) = (u16::take(from)?, u32::take(from)?);
+        Some(GroupRecord {
+            key,
+            extents: take_all(extents.into(), from)?,
+            freed: take_all(freed, from)?,
+        })
     }
 }
 
-fn parse(from: &mut Bytes) -> Result<Record, TryGetError> {
-    let is_whole = from.try_get_u8()? != 0;
-    let layout = Layout {
-        head_words: from.try_get_u64_le()?,
-        slab_words: from.try_get_u64_le()?,
-        subregion_slabs: from.try_get_u32_le()?,
-        block_bytes: from.try_get_u32_le()?,
-        extent_blocks: from.try_get_u32_le()?,
-        group_extents: from.try_get_u32_le()?,
-    };
-    let safe_point = from.try_get_u64_le()?;
-    let next_sequence = from.try_get_u64_le()?;
-    let count = from.try_get_u32_le()?;
-    let mut groups = Vec::new();
-    for _ in 0..count {
-        groups.push(parse_group(from)?);
+impl Codec for Record {
+    fn put(&self, out: &mut Output) {
+        self.is_whole.put(out);
+        self.layout.put(out);
+        self.safe_point.put(out);
+        self.next_sequence.put(out);
+        (self.groups.len() as u32).put(out);
+        put_all(&self.groups, out);
     }
-    Ok(Record {
-        is_whole,
-        layout,
-        safe_point,
-        next_sequence,
-        groups,
-    })
-}
-
-fn parse_group(from: &mut Bytes) -> Result<GroupRecord, TryGetError> {
-    let region = from.try_get_u16_le()?;
-    let subregion = from.try_get_u32_le()?;
-    let (extents, freed) = (from.try_get_u16_le()?, from.try_get_u32_le()?);
-    let mut group = GroupRecord {
-        key: Key { region, subregion },
-        extents: Vec::new(),
-        freed: Vec::new(),
-    };
-    for _ in 0..extents {
-        group.extents.push(ExtentRecord {
-            local: from.try_get_u16_le()?,
-            place: from.try_get_u32_le()?,
-            sequence: from.try_get_u64_le()?,
-            blocks: from.try_get_u32_le()?,
-        });
+    fn take(from: &mut Bytes) -> Option<Record> {
+        Some(Record {
+            is_whole: bool::take(from)?,
+            layout: Layout::take(from)?,
+            safe_point: u64::take(from)?,
+            next_sequence: u64::take(from)?,
+            groups: u32::take(from).and_then(|count| take_all(count, from))?,
+        })
     }
-    for _ in 0..freed {
-        group
-            .freed
-            .push((from.try_get_u32_le()?, from.try_get_u64_le()?));
-    }
-    Ok(group)
 }

@@ -10,6 +10,7 @@ use super::maps::Slab;
 use super::store::{State, Store};
 use crate::layout::{Key, Layout};
 use crate::{Error, Journal};
+use plinth_core::codec::Codec;
 use plinth_farm_memory::Pointer;
 use plinth_runtime::disk::{self, OpenOptions};
 use plinth_runtime::sync::Permits;
@@ -108,7 +109,7 @@ pub async fn open(directory: &Path, id: u64, layout: Layout) -> Result<Rc<Store>
     };
     let manifest = Journal::open(&manifest_path, id, |position, bytes| {
         let length = bytes.len() as u64;
-        let record = Record::parse(bytes);
+        let record = Record::from_bytes(bytes);
         let what = "the record with this number";
         let record = record.ok_or_else(|| Error::damaged(&manifest_path, position.0, what))?;
         found.take(record, length, &manifest_path)

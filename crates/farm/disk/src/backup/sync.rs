@@ -9,6 +9,7 @@ use super::manifest::{ExtentRecord, GroupRecord, Record};
 use super::store::{State, Store};
 use crate::layout::Key;
 use crate::{BACKUP_MANIFEST_BYTES, Error};
+use plinth_core::codec::Codec;
 use plinth_runtime::disk::Synced;
 use plinth_runtime::{planted, probe};
 use std::rc::Rc;
@@ -124,7 +125,7 @@ impl Store {
                 why: e.to_string(),
             })?;
         }
-        let record = capture.record.encode();
+        let record = capture.record.to_bytes();
         let bytes = record.len() as u64;
         let position = self.manifest.append(record)?;
         let durable = self.manifest.durable(position).await?;

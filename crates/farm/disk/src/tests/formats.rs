@@ -5,6 +5,7 @@ use crate::backup::manifest::{ExtentRecord, GroupRecord, Record};
 use crate::journal::format::{self, Block, Segment};
 use crate::layout::{Key, Layout};
 use bytes::Bytes;
+use plinth_core::codec::Codec;
 use plinth_core::output::Output;
 use plinth_farm_memory::{Class, Pointer};
 use proptest::prelude::*;
@@ -151,14 +152,14 @@ proptest! {
             next_sequence: numbers.0,
             groups: vec![group.clone(), group],
         };
-        let bytes = record.encode();
-        prop_assert_eq!(Record::parse(bytes.clone()), Some(record));
-        prop_assert_eq!(Record::parse(bytes.slice(..cut.index(bytes.len()))), None);
+        let bytes = record.to_bytes();
+        prop_assert_eq!(Record::from_bytes(bytes.clone()), Some(record));
+        prop_assert_eq!(Record::from_bytes(bytes.slice(..cut.index(bytes.len()))), None);
         let mut mixed = bytes.to_vec();
         let at = cut.index(mixed.len());
         mixed.truncate(at);
         mixed.extend_from_slice(&noise);
-        let _ = Record::parse(mixed.into());
-        let _ = Record::parse(noise.into());
+        let _ = Record::from_bytes(mixed.into());
+        let _ = Record::from_bytes(noise.into());
     }
 }
