@@ -3,33 +3,24 @@
 mod apart;
 mod compare;
 mod failures;
+mod flags;
 mod processes;
 mod promotions;
 
-use super::fleet::FirstPort;
-use super::keeping::{Backups, Keeping};
 use clap::Subcommand;
-use failures::Case;
+use flags::{Common, PORT, first, parse_theta, parse_warmup};
 use plinth_farm_bench::ycsb::Mix;
 use plinth_farm_bench::{
-    Machines, Mode, Place, Policy, Report, Scale, lengths, parse_policy, reads, scans, tpcc, ycsb,
+    Machines, Mode, Policy, Report, Scale, lengths, parse_policy, reads, scans, tpcc, ycsb,
 };
 use plinth_runtime::Duration;
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::{follow_parent, unless_interrupted};
 use plinth_terminal::{Outcome, connect};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// New orders a second that the memory of a machine has room for by default.
 const ORDERS_A_SECOND: u64 = 30_000;
-/// Of the first process.
-const PORT: u16 = 4950;
-
-fn first(port: u16) -> FirstPort {
-    let default = PORT;
-    FirstPort { port, default }
-}
 
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
@@ -48,11 +39,11 @@ enum Workload {
     /// YCSB's mixes A, B, C and E on keys and values, with rows by Zipf's distribution
     Ycsb(Ycsb),
     /// Processes with TPC-C of which some are killed: how long the others stand still, and when all replicas are back
-    Failures(Failures),
+    Failures(failures::Plan),
     /// The process that leads all objects is killed: how long until another one serves them, and has them in memory
-    Promotions(Promotions),
+    Promotions(promotions::Plan),
     /// Point reads and updates by the engine, the store, Redis and etcd, by turns; see scripts/farm-bench
-    Compare(Compare),
+    Compare(compare::Plan),
     /// Scans of several lengths beside updates, as many keys scanned as updated
     Lengths(Lengths),
     /// Scans of all rows beside updates, and the updates with and without them by turns
@@ -75,22 +66,6 @@ struct Scanner {
 }
 
 #[derive(clap::Args, Debug)]
-struct Common {
-    /// Seconds of each measured interval
-    #[arg(long, alias = "seconds", value_name = "SECONDS", default_value_t = 3.0, value_parser = parse_interval)]
-    duration: f64,
-    /// Decides which transactions are run
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// Directory for the machines' memory, which needs a name for a moment; default: /dev/shm, if there is one
-    #[arg(long, value_name = "DIR")]
-    directory: Option<PathBuf>,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(clap::Args, Debug)]
 struct Tpcc {
     /// Warehouses, spread over the machines; each needs about 200 MiB for each mode that is compared
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = within::<u32>(1..=10_000))]
@@ -99,8 +74,8 @@ struct Tpcc {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = within::<u32>(1..=100_000))]
     clients: u32,
     /// Seconds to run before measuring
-    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = parse_warmup)]
-    warmup: f64,
+    #[arg(long, value_name = "S", default_value = "1", value_parser = parse_warmup)]
+    warmup: Duration,
     /// Intervals of each mode, in turn
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u32>(1..=1000))]
     rounds: u32,
@@ -152,103 +127,6 @@ struct Processes {
     /// Port of the other process, which takes two
     #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = within::<u16>(1..))]
     port: u16,
-}
-
-#[derive(clap::Args, Debug)]
-struct Failures {
-    /// Machines, each a process; each region has three replicas
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = within::<u16>(4..=16))]
-    machines: u16,
-    /// Who is killed, one after another: other (one that is not the master), master, both (of them, at once)
-    #[arg(
-        long,
-        value_name = "WHO,…",
-        value_delimiter = ',',
-        default_value = "other,master,both",
-        value_parser = Case::parse
-    )]
-    kill: Vec<Case>,
-    /// How often each of them
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within::<u32>(1..=100))]
-    rounds: u32,
-    /// Seconds before each failure, and at least so many after it
-    #[arg(long, alias = "seconds", value_name = "SECONDS", default_value_t = 4.0, value_parser = parse_interval)]
-    duration: f64,
-    #[command(flatten)]
-    keeping: Keeping,
-    /// Port of the first machine; each takes two
-    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = within::<u16>(1..))]
-    port: u16,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(clap::Args, Debug)]
-struct Promotions {
-    /// Objects, in one region of three machines
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = within::<u32>(1..=100_000_000))]
-    objects: u32,
-    /// Bytes of an object
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = within::<u32>(24..=4096))]
-    bytes: u32,
-    /// Where replicas are that do not lead; each is measured
-    #[arg(
-        long,
-        value_name = "WHERE,…",
-        value_delimiter = ',',
-        value_enum,
-        default_values_t = [Backups::Memory, Backups::Disk]
-    )]
-    backups: Vec<Backups>,
-    /// How often the leader is killed, of each
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u32>(1..=100))]
-    rounds: u32,
-    /// Port of the first machine; each takes two
-    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = within::<u16>(1..))]
-    port: u16,
-    /// Decides which objects are read
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(clap::Args, Debug)]
-struct Compare {
-    /// Rows
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = within::<u32>(1..=100_000_000))]
-    rows: u32,
-    /// Bytes of a value
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = within::<u32>(24..=3000))]
-    value_bytes: u32,
-    /// Clients, each with one request at a time
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = within::<u32>(1..=10_000))]
-    clients: u32,
-    /// a: half updates, b: 5 in 100, c: reads only
-    #[arg(long, value_name = "MIX,…", value_delimiter = ',', default_value = "c,a", value_parser = Mix::parse)]
-    mix: Vec<Mix>,
-    /// Skew of the rows, from 0, which is uniform, to below 1
-    #[arg(long, value_name = "THETA", default_value = "0", value_parser = parse_theta)]
-    theta: f64,
-    /// Intervals of each, in turn
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u32>(1..=1000))]
-    rounds: u32,
-    /// Cluster file of a cluster of the store
-    #[arg(long, value_name = "FILE")]
-    store: Option<PathBuf>,
-    /// A server of Redis
-    #[arg(long, value_name = "IP:PORT")]
-    redis: Option<SocketAddr>,
-    /// A server of etcd, for clients
-    #[arg(long, value_name = "IP:PORT")]
-    etcd: Option<SocketAddr>,
-    /// Port of the engine's process, which takes two
-    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = within::<u16>(1..))]
-    port: u16,
-    #[command(flatten)]
-    common: Common,
 }
 
 #[derive(clap::Args, Debug)]
@@ -336,38 +214,6 @@ struct Scans {
     common: Common,
 }
 
-fn parse_limited(text: &str, least: f64) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (least..=86_400.0).contains(&seconds) => Ok(seconds),
-        _ => Err(format!("expected seconds, {least} to 86400")),
-    }
-}
-
-fn parse_interval(text: &str) -> Result<f64, String> {
-    parse_limited(text, 0.01)
-}
-
-fn parse_warmup(text: &str) -> Result<f64, String> {
-    parse_limited(text, 0.0)
-}
-
-fn parse_theta(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(theta) if (0.0..0.9999).contains(&theta) => Ok(theta),
-        _ => Err("expected a number from 0 to below 1".into()),
-    }
-}
-
-impl Common {
-    fn duration(&self) -> Duration {
-        Duration::from_secs_f64(self.duration)
-    }
-
-    fn place(&self) -> Place {
-        Place::new(self.directory.clone())
-    }
-}
-
 impl Tpcc {
     fn plan(&self) -> tpcc::Plan {
         let is_asked = |which: &str| self.opacity.iter().any(|asked| asked == which);
@@ -382,8 +228,8 @@ impl Tpcc {
             place: self.common.place(),
             scale: Scale::full(self.warehouses),
             clients: self.clients,
-            duration: self.common.duration(),
-            warmup: Duration::from_secs_f64(self.warmup),
+            duration: self.common.duration,
+            warmup: self.warmup,
             rounds: self.rounds,
             modes: Mode::all(&self.policy, is_asked("on"), is_asked("off")),
             seed: self.common.seed,
@@ -402,59 +248,8 @@ impl Reads {
             bytes: self.bytes as usize,
             clients: self.clients,
             reads: self.reads as usize,
-            duration: self.common.duration(),
+            duration: self.common.duration,
             seed: self.common.seed,
-        }
-    }
-}
-
-impl Failures {
-    fn plan(&self) -> failures::Plan {
-        failures::Plan {
-            machines: self.machines,
-            first: first(self.port),
-            seconds: Duration::from_secs_f64(self.duration),
-            cases: self.kill.clone(),
-            rounds: self.rounds,
-            keeping: self.keeping,
-        }
-    }
-}
-
-impl Promotions {
-    fn plan(&self) -> promotions::Plan {
-        promotions::Plan {
-            objects: reads::Plan {
-                place: Place::new(None),
-                objects: self.objects as usize,
-                bytes: self.bytes as usize,
-                clients: 1,
-                reads: 1,
-                duration: Duration::ZERO,
-                seed: self.seed,
-            },
-            sides: self.backups.clone(),
-            rounds: self.rounds,
-            first: first(self.port),
-        }
-    }
-}
-
-impl Compare {
-    fn plan(&self) -> compare::Plan {
-        compare::Plan {
-            rows: u64::from(self.rows),
-            value_bytes: self.value_bytes as usize,
-            clients: self.clients,
-            mixes: self.mix.clone(),
-            theta: self.theta,
-            duration: self.common.duration(),
-            rounds: self.rounds,
-            seed: self.common.seed,
-            first: first(self.port),
-            store: self.store.clone(),
-            redis: self.redis,
-            etcd: self.etcd,
         }
     }
 }
@@ -479,7 +274,7 @@ impl Ycsb {
             clients: self.clients,
             mixes: self.mix.clone(),
             thetas: self.theta.clone(),
-            duration: self.common.duration(),
+            duration: self.common.duration,
             mode: Mode::opaque(self.policy),
             region_mib: self.region_mib.unwrap_or(needed),
             old_mib: self.old_mib,
@@ -498,7 +293,7 @@ impl Scans {
             value_bytes,
             updaters: self.updaters,
             scanners: self.scanners,
-            duration: self.common.duration(),
+            duration: self.common.duration,
             rounds: self.rounds,
             modes: Mode::all(&self.policy, true, false),
             region_mib: self.region_mib.unwrap_or(needed),
@@ -532,15 +327,15 @@ async fn measure(workload: &Workload) -> Outcome {
             ("processes", asked.reads.common.json, measured)
         }
         Workload::Failures(asked) => {
-            let measured = failures::run(&asked.plan(), &tell).await;
+            let measured = failures::run(asked, &tell).await;
             ("failures", asked.json, measured)
         }
         Workload::Promotions(asked) => {
-            let measured = promotions::run(&asked.plan(), &tell).await;
+            let measured = promotions::run(asked, &tell).await;
             ("promotions", asked.json, measured)
         }
         Workload::Compare(asked) => {
-            let measured = compare::run(&asked.plan(), &tell).await;
+            let measured = compare::run(asked, &tell).await;
             ("compare", asked.common.json, measured)
         }
         Workload::Lengths(asked) if asked.scans.apart => {

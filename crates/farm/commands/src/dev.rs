@@ -4,13 +4,12 @@
 use super::fleet::{FirstPort, Fleet, Shape};
 use super::keeping::{Backups, Keeping};
 use plinth_farm_server::Survey;
-use plinth_runtime::{Either, race};
 use plinth_terminal::Outcome;
-use plinth_terminal::children::{first_end, keep_alive, stop};
+use plinth_terminal::children::{keep_alive, stop};
 use plinth_terminal::connect::block_on;
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const REPLICATION_MAX: u16 = 3;
 /// Of the first machine.
@@ -59,41 +58,30 @@ pub fn run(arguments: &Arguments) -> Outcome {
         durable: arguments.durable,
         backups: arguments.backups,
     };
-    block_on(serve(
-        &arguments.data_dir,
-        shape(arguments.machines, keeping),
-        arguments.port,
-        arguments.pages_port,
-        arguments.no_restart,
-    ))
+    block_on(serve(arguments, keeping))
 }
 
-async fn serve(
-    directory: &Path,
-    shape: Shape,
-    port: u16,
-    pages_port: Option<u16>,
-    no_restart: bool,
-) -> Outcome {
-    let (machines, keeping) = (shape.machines, shape.keeping);
-    let first = FirstPort {
-        port,
-        default: PORT,
-    };
-    let fleet = Fleet::prepare(directory, shape, first, pages_port, false).await?;
+async fn serve(arguments: &Arguments, keeping: Keeping) -> Outcome {
+    let (machines, port) = (arguments.machines, arguments.port);
+    let (directory, pages_port) = (&arguments.data_dir, arguments.pages_port);
+    let default = PORT;
+    let first = FirstPort { port, default };
+    let fleet = Fleet::prepare(
+        directory,
+        shape(machines, keeping),
+        first,
+        pages_port,
+        false,
+    )
+    .await?;
     let mut children = Vec::new();
     let work = async {
-        for i in 0..machines {
-            children.push(fleet.start(i)?);
-        }
-        match race(fleet.ready(), first_end(&mut children)).await {
-            Either::Left(outcome) => tell_other_backups(&outcome?, keeping.backups),
-            Either::Right(line) => return Err(line),
-        }
+        let seen = fleet.start_all(&mut children).await?;
+        tell_other_backups(&seen, keeping.backups);
         println!("{machines} machines of the in-memory engine, from port {port} on");
         println!("use it with: plinth farm cli -C {}", fleet.path.display());
         println!("ready");
-        keep_alive(&mut children, !no_restart, |i| fleet.start(i)).await
+        keep_alive(&mut children, !arguments.no_restart, |i| fleet.start(i)).await
     };
     let outcome = match unless_interrupted(work).await {
         Ok(None) => {

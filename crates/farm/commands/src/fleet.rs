@@ -10,7 +10,9 @@
 
 use super::former::{self, Wanted};
 use super::keeping::Keeping;
-use plinth_coordination::{ClusterFile, FARM_DESCRIPTION, cluster_file, key_file, places};
+use plinth_coordination::{
+    ClusterFile, FARM_DESCRIPTION, cannot_use, cluster_file, key_file, places,
+};
 use plinth_farm_server::{Survey, caller, memory_directory, survey};
 use plinth_rpc::Transport;
 use plinth_runtime::disk::DirLock;
@@ -120,9 +122,9 @@ impl Fleet {
         ports::check_free(listeners(first, pages_port, shape.machines))?;
         let id = kept.unwrap_or_else(|| format!("{:016x}", plinth_runtime::random::u64()));
         let directory = former::directory(above, &id);
-        let cannot = former::cannot_use(above);
+        let cannot = cannot_use(above);
         let made = plinth_runtime::disk::create_dir_all(&directory).await;
-        made.map_err(&cannot)?;
+        made.map_err(cannot)?;
         if lock.is_none() {
             lock = Some(former::lock(above).await?);
         }
@@ -132,7 +134,7 @@ impl Fleet {
             &id,
             places(named.map(|i| address(first_port, i))),
         );
-        file.save(&path).await.map_err(&cannot)?;
+        file.save(&path).await.map_err(cannot)?;
         keys::make_closed(&path)?;
         file.keys = key_file::keyring(&path).await?;
         Ok(Fleet {
@@ -215,9 +217,16 @@ impl Fleet {
         }
     }
 
-    pub async fn ready(&self) -> Outcome<Survey> {
-        self.whole(usize::from(self.shape.machines), START_LIMIT)
-            .await
+    /// Starts all machines, which are `children` then, and waits until they are a whole cluster.
+    pub async fn start_all(&self, children: &mut Vec<Supervised>) -> Outcome<Survey> {
+        for i in 0..self.shape.machines {
+            children.push(self.start(i)?);
+        }
+        let ready = self.whole(usize::from(self.shape.machines), START_LIMIT);
+        match race(ready, first_end(children)).await {
+            Either::Left(outcome) => outcome,
+            Either::Right(line) => Err(line),
+        }
     }
 
     /// Removes what the machines have left.
@@ -257,13 +266,7 @@ impl Running {
 
     /// Starts all machines, and waits until they serve.
     pub async fn start(&mut self) -> Outcome {
-        for i in 0..self.fleet.shape.machines {
-            self.children.push(self.fleet.start(i)?);
-        }
-        match race(self.fleet.ready(), first_end(&mut self.children)).await {
-            Either::Left(outcome) => outcome.map(drop),
-            Either::Right(line) => Err(line),
-        }
+        self.fleet.start_all(&mut self.children).await.map(drop)
     }
 
     /// Kills a process with signal 9.

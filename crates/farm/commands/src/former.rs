@@ -1,10 +1,10 @@
 //! What an earlier cluster has left in the directory of a new one.
 
-use plinth_coordination::{ClusterFile, FARM_DESCRIPTION, why};
+use plinth_coordination::{ClusterFile, FARM_DESCRIPTION, cannot_use};
 use plinth_farm_server::has_disk;
 use plinth_runtime::disk::{self, DirLock};
 use plinth_terminal::Outcome;
-use std::io::{Error, ErrorKind};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -16,16 +16,6 @@ pub fn directory(above: &Path, id: &str) -> PathBuf {
 /// The data directory of a machine, in the [directory] of its cluster.
 pub fn machine(directory: &Path, i: u16) -> PathBuf {
     directory.join(format!("machine-{i}"))
-}
-
-pub fn cannot_use(above: &Path) -> impl Fn(Error) -> String {
-    move |error| {
-        format!(
-            "data directory {}: {} with --data-dir",
-            above.display(),
-            why(&error)
-        )
-    }
 }
 
 /// Keeps other clusters out of the directory while the result lives.

@@ -84,7 +84,7 @@ async fn serve(arguments: &Arguments) -> Outcome {
         limit,
     })
     .await?;
-    let left = guest.joined.left().clone();
+    let left = guest.joined.node.left().clone();
     let using = async {
         let database = timeout(limit, guest.database()).await;
         let database = database.unwrap_or_else(|| Err(silence(arguments.timeout)))?;
@@ -102,7 +102,7 @@ async fn serve(arguments: &Arguments) -> Outcome {
     let outcome = match race(using, left.wait_until(Option::is_some)).await {
         Either::Left(Err(line)) => {
             // Statements may end before the member has looked at the clock.
-            guest.joined.member().look_at_clock();
+            guest.joined.node.member().look_at_clock();
             Err(line)
         }
         Either::Left(Ok(())) => Ok(()),

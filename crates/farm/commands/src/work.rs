@@ -77,14 +77,14 @@ fn say(lines: &[String]) -> Outcome {
 }
 
 /// Microseconds of the clock that all processes of the host have.
-fn host_us() -> u64 {
+pub fn host_us() -> u64 {
     (now().0 + host_clock_origin().unwrap_or_default()) / 1000
 }
 
 /// Follows the orders of the parent until it says nothing more. `machines` share the warehouses. Errors: a line for
 /// the user.
 pub async fn run(joined: Rc<Joined>, sizes: Sizes, machines: u32) -> Outcome {
-    let access = joined.access().clone();
+    let access = joined.access.clone();
     let cache = Cache::new(CACHE_BYTES);
     let failed = |what: &str, error: Error| format!("{what}: {error}");
     let catalog = root::open(&access, &sizes, &cache).await;
@@ -218,7 +218,7 @@ impl Work {
         let mut since = None;
         while !self.stops.get() {
             let at = host_us();
-            match (joined.member().clock().time(), since) {
+            match (joined.node.member().clock().time(), since) {
                 (Ok(_), Some(from)) => {
                     since = None;
                     self.said.borrow_mut().push(format!("clock {from} {at}"));

@@ -105,7 +105,7 @@ impl Guest {
             may_renumber: true,
         });
         let joined = joined.await?;
-        let (view, left) = (joined.view().clone(), joined.left().clone());
+        let (view, left) = (joined.view().clone(), joined.node.left().clone());
         let is_in = |view: &Option<View>| view.as_ref().is_some_and(|view| view.is_committed);
         race(view.wait_until(is_in), left.wait_until(Option::is_some)).await;
         let guest = Guest { joined, sizes };
@@ -125,7 +125,7 @@ impl Guest {
     /// A line for the user.
     pub fn database(&self) -> Boxed<'_, Result<Database<Access>, String>> {
         Box::pin(async move {
-            let (access, cache) = (self.joined.access(), Cache::new(CACHE_BYTES));
+            let (access, cache) = (&self.joined.access, Cache::new(CACHE_BYTES));
             let opened = async {
                 let catalog = root::open(access, &self.sizes, &cache).await?;
                 root::pairs(access, &catalog, &cache).await

@@ -4,7 +4,7 @@ use crate::access::Access;
 use crate::plan;
 use plinth_farm_engine::{Keeps, Options as TransactionOptions, Policy, Settings};
 use plinth_farm_fabric::{Fabric, Local, Machine, Mixed, Place, serve_as};
-use plinth_farm_member::{CoordinatedRegister, Left, Member, Options, Record, Seat, View, host_of};
+use plinth_farm_member::{CoordinatedRegister, Options, Record, Seat, View, host_of};
 use plinth_farm_memory::Sizes;
 use plinth_farm_node::{self as node, Node};
 use plinth_rpc::Credentials;
@@ -43,10 +43,13 @@ pub struct Joining {
 /// A process that waits to be a member, or is one. When it is dropped, it is none any more.
 pub struct Joined {
     fabric: Rc<Mixed>,
-    node: Node<Mixed, CoordinatedRegister>,
-    access: Access,
-    may_renumber: bool,
-    sparse: usize,
+    pub node: Node<Mixed, CoordinatedRegister>,
+    /// Transactions of this machine, which are counted.
+    pub access: Access,
+    /// It may come again under another number.
+    pub may_renumber: bool,
+    /// So many regions of its memory take room only while something is in them.
+    pub sparse: usize,
     _tasks: TaskGroup,
 }
 
@@ -155,42 +158,8 @@ impl Joined {
         self.fabric.local()
     }
 
-    pub fn member(&self) -> &Member<Mixed, CoordinatedRegister> {
-        self.node.member()
-    }
-
-    /// So many regions of its memory take room only while something is in them.
-    pub fn sparse(&self) -> usize {
-        self.sparse
-    }
-
-    /// It may come again under another number.
-    pub fn may_renumber(&self) -> bool {
-        self.may_renumber
-    }
-
-    /// Transactions of this machine, which are counted.
-    pub fn access(&self) -> &Access {
-        &self.access
-    }
-
     /// The membership; `None` before the process is a member.
     pub fn view(&self) -> &Watch<Option<View>> {
-        self.member().view()
-    }
-
-    /// Set when the process must end.
-    pub fn left(&self) -> &Watch<Option<Left>> {
-        self.node.left()
-    }
-
-    /// Why its disk has failed: the process must end.
-    pub fn disk_failed(&self) -> &Watch<Option<String>> {
-        self.node.disk_failed()
-    }
-
-    /// Regions of which no whole replica is left.
-    pub fn lost(&self) -> &Watch<Vec<u16>> {
-        self.node.lost()
+        self.node.member().view()
     }
 }

@@ -16,6 +16,7 @@ record! {
     pub struct AskStatus {}
 
     /// A process, as it sees itself.
+    #[derive(Default)]
     pub struct MachineStatus {
         /// The key of its cluster file.
         pub cluster: String,

@@ -7,7 +7,7 @@ use crate::plan::{self, Plan, memory_socket};
 use crate::status::{Own, shares};
 use crate::{metrics, root};
 use plinth_coordination::{
-    ClusterFile, Coordinators, Look, Tenant, coordinator, key_file, look_at, why,
+    ClusterFile, Coordinators, Look, Tenant, cannot_use, coordinator, key_file, look_at,
 };
 use plinth_core::{Error, Uid};
 use plinth_farm_fabric::Machine;
@@ -145,8 +145,7 @@ impl Config {
 /// Makes the directory, and says whether it was used before, by a process of this cluster.
 async fn prepare(directory: &Path, key: &str) -> Result<(disk::DirLock, bool), String> {
     let at = directory.display();
-    let unusable =
-        |error: std::io::Error| format!("data directory {at}: {} with --data-dir", why(&error));
+    let unusable = cannot_use(directory);
     disk::create_dir_all(directory).await.map_err(unusable)?;
     let lock = disk::lock_dir(directory).await;
     let lock = lock.map_err(unusable)?;
@@ -396,8 +395,8 @@ async fn live_once(
         }
     };
     let leaving = async {
-        let left = joined.left().wait_until(Option::is_some);
-        race(left, joined.disk_failed().wait_until(Option::is_some)).await;
+        let left = joined.node.left().wait_until(Option::is_some);
+        race(left, joined.node.disk_failed().wait_until(Option::is_some)).await;
     };
     match race(leaving, working).await {
         Either::Left(()) => {
@@ -469,11 +468,11 @@ async fn join(
 /// How the life of a machine has ended that has left.
 fn end_of(joined: &Joined, does_work: bool) -> End {
     let number = joined.local().machine().0;
-    if let Some(why) = joined.disk_failed().get() {
+    if let Some(why) = joined.node.disk_failed().get() {
         return End::Over(Err(format!("machine {number}: {why}")));
     }
-    let why = joined.left().get();
-    if why == Some(Left::Taken) && joined.may_renumber() {
+    let why = joined.node.left().get();
+    if why == Some(Left::Taken) && joined.may_renumber {
         return End::Renumber;
     }
     let line = why.as_ref().map(Left::to_string).unwrap_or_default();
@@ -492,8 +491,8 @@ async fn follow(joined: &Joined, own: &Own, tell: &Tell) {
         tell("it waits for the cluster to let it in");
     }
     loop {
-        let shown = race(joined.view().changed(), joined.lost().changed());
-        let lost = joined.lost().get().len();
+        let shown = race(joined.view().changed(), joined.node.lost().changed());
+        let lost = joined.node.lost().get().len();
         if let Some(view) = joined.view().get() {
             own.wait_for(match lost {
                 0 => "",
@@ -519,7 +518,7 @@ async fn follow(joined: &Joined, own: &Own, tell: &Tell) {
                 ));
             }
         }
-        let is_full = joined.access().engine().is_disk_full();
+        let is_full = joined.access.engine().is_disk_full();
         if std::mem::replace(&mut was_full, is_full) != is_full {
             tell(match is_full {
                 true => "its disk is full: commits wait until there is room",
@@ -539,7 +538,7 @@ async fn keep_root(joined: Rc<Joined>, sizes: Sizes) {
         first.is_some_and(|first| Machine(first.machine) == own)
     };
     joined.view().wait_until(leads).await;
-    if let Err(error) = root::make(joined.access(), &sizes, &cache).await {
+    if let Err(error) = root::make(&joined.access, &sizes, &cache).await {
         trace_warn!("FarmNoCatalogue", "error" => error);
     }
 }

@@ -72,24 +72,8 @@ impl Own {
         let mut status = MachineStatus {
             cluster: self.cluster.clone(),
             release: env!("CARGO_PKG_VERSION").into(),
-            machine: None,
             waits_for: self.waits_for.borrow().clone(),
-            number: 0,
-            is_master: false,
-            uncertainty_ns: None,
-            primaries: 0,
-            backups: 0,
-            lacking: 0,
-            committed: 0,
-            aborted: 0,
-            memory_bytes: 0,
-            region_bytes: 0,
-            free_bytes: 0,
-            old_blocks: 0,
-            old_blocks_free: 0,
-            safe_point_age_ns: None,
-            is_disk_full: false,
-            is_loading: false,
+            ..MachineStatus::default()
         };
         if let Some(joined) = &*self.joined.borrow() {
             describe(&mut status, joined);
@@ -105,13 +89,13 @@ impl Own {
 }
 
 fn describe(status: &mut MachineStatus, joined: &Joined) {
-    let (local, member) = (joined.local(), joined.member());
+    let (local, member) = (joined.local(), joined.node.member());
     let machine = local.machine().0;
     status.machine = Some(machine);
     status.is_master = member.is_master();
     let time = member.clock().time();
     status.uncertainty_ns = time.ok().map(|now| now.uncertainty());
-    let (engine, counts) = (joined.access().engine(), joined.access().counts());
+    let (engine, counts) = (joined.access.engine(), joined.access.counts());
     (status.committed, status.aborted) = (counts.committed.get(), counts.aborted.get());
     let used = engine.memory_use();
     (status.region_bytes, status.free_bytes) = (used.region_bytes, used.free_bytes);
@@ -125,7 +109,7 @@ fn describe(status: &mut MachineStatus, joined: &Joined) {
     let shares = view.as_ref().map(|view| shares(&view.record, machine));
     let shares = shares.unwrap_or_default();
     let layout = local.host().layout();
-    status.memory_bytes = taken_bytes(layout, joined.sparse(), shares.primaries as usize);
+    status.memory_bytes = taken_bytes(layout, joined.sparse, shares.primaries as usize);
     status.number = view.map_or(0, |view| view.number());
     status.primaries = shares.primaries;
     status.backups = shares.backups;

@@ -4,8 +4,9 @@
 mod etcd;
 mod redis;
 
+use super::flags::{Common, PORT, first, parse_theta};
 use super::processes::enter;
-use crate::fleet::{FirstPort, Running, Shape};
+use crate::fleet::{Running, Shape};
 use crate::keeping::Keeping;
 use bytes::Bytes;
 use etcd::Etcd;
@@ -20,9 +21,10 @@ use plinth_farm_structures::kv::Database as FarmDatabase;
 use plinth_measure::samples::median;
 use plinth_measure::server_cpu;
 use plinth_runtime::random::Generator;
-use plinth_runtime::{Duration, join_all, now};
+use plinth_runtime::{join_all, now};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::{ClusterArguments, Connection};
+use plinth_terminal::numbers::within;
 use redis::Redis;
 use serde_json::json;
 use std::cell::Cell;
@@ -33,20 +35,46 @@ use std::path::PathBuf;
 const LOADERS: u64 = 64;
 
 /// What is run.
+#[derive(clap::Args, Debug)]
 pub struct Plan {
-    pub rows: u64,
-    pub value_bytes: usize,
-    pub clients: u32,
-    pub mixes: Vec<Mix>,
-    pub theta: f64,
-    pub duration: Duration,
-    pub rounds: u32,
-    pub seed: u64,
-    pub first: FirstPort,
-    /// Cluster file of the store.
-    pub store: Option<PathBuf>,
-    pub redis: Option<SocketAddr>,
-    pub etcd: Option<SocketAddr>,
+    /// Rows
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = within::<u64>(1..=100_000_000))]
+    rows: u64,
+    /// Bytes of a value
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = within::<u32>(24..=3000))]
+    value_bytes: u32,
+    /// Clients, each with one request at a time
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = within::<u32>(1..=10_000))]
+    clients: u32,
+    /// a: half updates, b: 5 in 100, c: reads only
+    #[arg(long, value_name = "MIX,…", value_delimiter = ',', default_value = "c,a", value_parser = Mix::parse)]
+    mix: Vec<Mix>,
+    /// Skew of the rows, from 0, which is uniform, to below 1
+    #[arg(long, value_name = "THETA", default_value = "0", value_parser = parse_theta)]
+    theta: f64,
+    /// Intervals of each, in turn
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u32>(1..=1000))]
+    rounds: u32,
+    /// Cluster file of a cluster of the store
+    #[arg(long, value_name = "FILE")]
+    store: Option<PathBuf>,
+    /// A server of Redis
+    #[arg(long, value_name = "IP:PORT")]
+    redis: Option<SocketAddr>,
+    /// A server of etcd, for clients
+    #[arg(long, value_name = "IP:PORT")]
+    etcd: Option<SocketAddr>,
+    /// Port of the engine's process, which takes two
+    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = within::<u16>(1..))]
+    port: u16,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+impl Plan {
+    fn value(&self, row: u64, serial: u64) -> Bytes {
+        value(row, serial, self.value_bytes as usize)
+    }
 }
 
 /// Somebody who reads and writes, one row at a time.
@@ -125,9 +153,7 @@ impl Side {
         let loaders = (0..LOADERS).map(async |first| {
             let mut client = self.client().await?;
             for row in (first..plan.rows).step_by(LOADERS as usize) {
-                client
-                    .set(&key(row), value(row, 0, plan.value_bytes))
-                    .await?;
+                client.set(&key(row), plan.value(row, 0)).await?;
             }
             Ok(())
         });
@@ -136,9 +162,9 @@ impl Side {
 
     async fn run_client(&self, plan: &Plan, mix: Mix, number: u64) -> Outcome<Latencies> {
         let mut client = self.client().await?;
-        let mut random = Generator::new(plan.seed ^ (number << 32));
+        let mut random = Generator::new(plan.common.seed ^ (number << 32));
         let zipf = Zipf::new(plan.rows, plan.theta);
-        let (until, mut latencies) = (now() + plan.duration, Latencies::default());
+        let (until, mut latencies) = (now() + plan.common.duration, Latencies::default());
         while now() < until {
             let (row, begun) = (zipf.row(&mut random), now());
             match mix.step(&mut random) {
@@ -152,8 +178,7 @@ impl Side {
                 _ => {
                     let serial = self.last_serial.get() + 1;
                     self.last_serial.set(serial);
-                    let value = value(row, serial, plan.value_bytes);
-                    client.set(&key(row), value).await?;
+                    client.set(&key(row), plan.value(row, serial)).await?;
                 }
             }
             latencies.add(begun.elapsed());
@@ -193,11 +218,11 @@ async fn farm(plan: &Plan) -> Outcome<Side> {
         machines: 1,
         replication: 1,
         regions: 1,
-        region_mib: ycsb::Plan::region_mib(plan.rows, plan.value_bytes) + 64,
+        region_mib: ycsb::Plan::region_mib(plan.rows, plan.value_bytes as usize) + 64,
         old_mib: 64,
         keeping: Keeping::default(),
     };
-    let mut running = Running::prepare("compare", shape, plan.first, false).await?;
+    let mut running = Running::prepare("compare", shape, first(plan.port), false).await?;
     running.start().await?;
     let guest = enter(&running).await?;
     let pids = running
@@ -286,11 +311,11 @@ pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Outcome<Report> {
         "value_bytes": plan.value_bytes,
         "clients": plan.clients,
         "theta": plan.theta,
-        "seconds": plan.duration.as_secs_f64(),
+        "seconds": plan.common.duration.as_secs_f64(),
         "rounds": plan.rounds,
-        "seed": plan.seed,
+        "seed": plan.common.seed,
     });
-    if let Some(mix) = plan.mixes.iter().find(|mix| !mix.is_of_points()) {
+    if let Some(mix) = plan.mix.iter().find(|mix| !mix.is_of_points()) {
         return Err(format!(
             "mix {} is not of single rows: there are a, b and c",
             mix.name()
@@ -302,7 +327,7 @@ pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Outcome<Report> {
         tell(&format!("loading {} rows: {}", plan.rows, side.name));
         side.load(plan).await?;
     }
-    for mix in &plan.mixes {
+    for mix in &plan.mix {
         let mut all: Vec<Vec<Round>> = sides.iter().map(|_| Vec::new()).collect();
         for round in 1..=plan.rounds {
             tell(&format!(

@@ -1,15 +1,18 @@
 //! `plinth farm bench failures` (§5.5, Table 1): processes that run TPC-C are killed, and the throughput of the others
 //! is looked at in small intervals.
 
+use super::flags::{PORT, first, parse_interval};
 use crate::drive::{Drive, master};
-use crate::fleet::{FirstPort, Shape};
+use crate::fleet::Shape;
 use crate::keeping::Keeping;
+use crate::work::host_us;
 use plinth_core::words;
 use plinth_farm_bench::Report;
 use plinth_farm_member::Replica;
 use plinth_farm_server::Survey;
-use plinth_runtime::{Duration, host_clock_origin, now, sleep};
+use plinth_runtime::{Duration, now, sleep};
 use plinth_terminal::Outcome;
+use plinth_terminal::numbers::within;
 use serde_json::json;
 
 const REPLICATION: u16 = 3;
@@ -23,14 +26,34 @@ const STEP_US: u64 = 10_000;
 const STOP_BEGINS_US: u64 = 1_000_000;
 
 /// What is run.
+#[derive(clap::Args, Debug)]
 pub struct Plan {
-    pub machines: u16,
-    pub first: FirstPort,
-    /// Before each failure and after it.
-    pub seconds: Duration,
-    pub cases: Vec<Case>,
-    pub rounds: u32,
-    pub keeping: Keeping,
+    /// Machines, each a process; each region has three replicas
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = within::<u16>(4..=16))]
+    machines: u16,
+    /// Who is killed, one after another: other (one that is not the master), master, both (of them, at once)
+    #[arg(
+        long,
+        value_name = "WHO,…",
+        value_delimiter = ',',
+        default_value = "other,master,both",
+        value_parser = Case::parse
+    )]
+    kill: Vec<Case>,
+    /// How often each of them
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within::<u32>(1..=100))]
+    rounds: u32,
+    /// Seconds before each failure, and at least so many after it
+    #[arg(long, alias = "seconds", value_name = "SECONDS", default_value = "4", value_parser = parse_interval)]
+    duration: Duration,
+    #[command(flatten)]
+    keeping: Keeping,
+    /// Port of the first machine; each takes two
+    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = within::<u16>(1..))]
+    port: u16,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 words! {
@@ -43,13 +66,9 @@ words! {
 }
 
 impl Case {
-    pub fn parse(name: &str) -> Result<Case, String> {
+    fn parse(name: &str) -> Result<Case, String> {
         Case::from_name(name).ok_or("there are other, master and both".into())
     }
-}
-
-fn host_us() -> u64 {
-    (now().0 + host_clock_origin().unwrap_or_default()) / 1000
 }
 
 /// What the times of orders say about a failure. All times are in microseconds from the kill.
@@ -157,7 +176,7 @@ impl Bench<'_> {
 
     async fn fail(&mut self, case: Case) -> Outcome {
         let measured_from = host_us();
-        sleep(self.plan.seconds).await;
+        sleep(self.plan.duration).await;
         let (victims, number) = self.victims(case).await?;
         let killed_at = host_us();
         for victim in &victims {
@@ -171,7 +190,7 @@ impl Bench<'_> {
             true => None,
         };
         let so_far = Duration::from_micros(host_us() - killed_at);
-        sleep(self.plan.seconds.saturating_sub(so_far)).await;
+        sleep(self.plan.duration.saturating_sub(so_far)).await;
         self.note(case, measured_from, killed_at, whole_at)?;
         for victim in &victims {
             self.drive.start(*victim)?;
@@ -182,7 +201,7 @@ impl Bench<'_> {
         victims
             .iter()
             .try_for_each(|victim| self.drive.run(*victim))?;
-        sleep(self.plan.seconds / 4).await;
+        sleep(self.plan.duration / 4).await;
         Ok(())
     }
 
@@ -235,9 +254,9 @@ impl Bench<'_> {
         self.drive.begin().await?;
         self.drive.load().await?;
         self.drive.run_all()?;
-        sleep(self.plan.seconds / 2).await;
+        sleep(self.plan.duration / 2).await;
         for _ in 0..self.plan.rounds {
-            for case in &self.plan.cases {
+            for case in &self.plan.kill {
                 self.fail(*case).await?;
             }
         }
@@ -260,13 +279,13 @@ pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Outcome<Report> {
     let settings = json!({
         "machines": plan.machines,
         "replication": REPLICATION,
-        "seconds": plan.seconds.as_secs_f64(),
+        "seconds": plan.duration.as_secs_f64(),
         "rounds": plan.rounds,
         "durable": plan.keeping.durable,
         "backups": plan.keeping.backups.name(),
     });
     let mut bench = Bench {
-        drive: Drive::prepare("failures", shape, plan.first).await?,
+        drive: Drive::prepare("failures", shape, first(plan.port)).await?,
         plan,
         report: Report::new("failures", settings),
         tell,

@@ -51,11 +51,11 @@ pub async fn run(plan: &reads::Plan, first: FirstPort, tell: &dyn Fn(&str)) -> O
     tell("starting another process");
     running.start().await?;
     let guest = enter(&running).await?;
-    let access = guest.joined.access();
+    let access = &guest.joined.access;
     let mut report = reads::run_beside(plan, access, access.engine(), tell).await?;
     tell("looking at the clock");
     let (clock, who) = (
-        guest.joined.member().clock(),
+        guest.joined.node.member().clock(),
         "a member that is not the master",
     );
     uncertainty::measure(clock, plan.duration, who, &mut report).await?;

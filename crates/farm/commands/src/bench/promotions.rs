@@ -1,11 +1,12 @@
 //! `plinth farm bench promotions` (§4.9): the process that leads all objects is killed, again and again, with backups
 //! in memory and with backups on disk only.
 
+use super::flags::{PORT, first};
 use super::processes::enter;
-use crate::fleet::{FirstPort, Running, Shape};
+use crate::fleet::{Running, Shape};
 use crate::keeping::{Backups, Keeping};
 use plinth_farm_bench::reads::{self, Objects};
-use plinth_farm_bench::{Report, values};
+use plinth_farm_bench::{Place, Report, values};
 use plinth_farm_engine::Options;
 use plinth_farm_memory::{Objects as _, Pointer};
 use plinth_farm_server::{Guest, Seen};
@@ -15,6 +16,7 @@ use plinth_runtime::random::Generator;
 use plinth_runtime::{Duration, Either, Instant, now, race, sleep, timeout, yield_now};
 use plinth_terminal::Outcome;
 use plinth_terminal::children::first_end;
+use plinth_terminal::numbers::within;
 use serde_json::json;
 use std::cell::Cell;
 use std::os::unix::fs::MetadataExt;
@@ -32,15 +34,51 @@ const MAKERS: usize = 64;
 const BLOCK_BYTES: u64 = 512;
 
 /// What is run.
+#[derive(clap::Args, Debug)]
 pub struct Plan {
-    pub objects: reads::Plan,
-    pub sides: Vec<Backups>,
-    /// So many leaders of each side are killed.
-    pub rounds: u32,
-    pub first: FirstPort,
+    /// Objects, in one region of three machines
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = within::<u32>(1..=100_000_000))]
+    objects: u32,
+    /// Bytes of an object
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = within::<u32>(24..=4096))]
+    bytes: u32,
+    /// Where replicas are that do not lead; each is measured
+    #[arg(
+        long,
+        value_name = "WHERE,…",
+        value_delimiter = ',',
+        value_enum,
+        default_values_t = [Backups::Memory, Backups::Disk]
+    )]
+    backups: Vec<Backups>,
+    /// How often the leader is killed, of each
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u32>(1..=100))]
+    rounds: u32,
+    /// Port of the first machine; each takes two
+    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = within::<u16>(1..))]
+    port: u16,
+    /// Decides which objects are read
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 impl Plan {
+    /// The objects, for those who make them and look at them.
+    fn reads(&self) -> reads::Plan {
+        reads::Plan {
+            place: Place::new(None),
+            objects: self.objects as usize,
+            bytes: self.bytes as usize,
+            clients: 1,
+            reads: 1,
+            duration: Duration::ZERO,
+            seed: self.seed,
+        }
+    }
+
     fn shape(&self, backups: Backups) -> Shape {
         let keeping = Keeping {
             durable: true,
@@ -50,7 +88,7 @@ impl Plan {
             machines: MACHINES,
             replication: MACHINES,
             regions: 1,
-            region_mib: self.objects.region_mib(),
+            region_mib: self.reads().region_mib(),
             old_mib: 16,
             keeping,
         }
@@ -97,7 +135,7 @@ fn ms(duration: Duration) -> f64 {
 /// Enters a fresh cluster, in which nothing is.
 async fn begin(plan: &Plan, backups: Backups) -> Outcome<(Running, Guest)> {
     let shape = plan.shape(backups);
-    let mut running = Running::prepare("promotions", shape, plan.first, false).await?;
+    let mut running = Running::prepare("promotions", shape, first(plan.port), false).await?;
     running.start().await?;
     let guest = enter(&running).await?;
     Ok((running, guest))
@@ -146,7 +184,7 @@ fn growth(before: &[Taken], after: &[Taken], of: fn(&Taken) -> u64) -> f64 {
 
 impl Side<'_> {
     fn bytes(&self) -> usize {
-        self.plan.objects.bytes
+        self.plan.bytes as usize
     }
 
     /// Of the configuration that the reader is in.
@@ -157,7 +195,7 @@ impl Side<'_> {
 
     /// Reads one object. `None` if the cluster is not ready for it.
     async fn read(&self, row: u64) -> Outcome<Option<()>> {
-        let engine = self.guest.joined.access().engine();
+        let engine = self.guest.joined.access.engine();
         let Ok(reader) = engine.begin(Options::read_only()).await else {
             return Ok(None);
         };
@@ -351,25 +389,22 @@ async fn run_side(
     report: &mut Report,
     tell: &dyn Fn(&str),
 ) -> Outcome {
-    let name = backups.name();
-    tell(&format!(
-        "backups {name}: making {} objects",
-        plan.objects.objects
-    ));
+    let (name, reads) = (backups.name(), plan.reads());
+    tell(&format!("backups {name}: making {} objects", plan.objects));
     let (running, guest) = begin(plan, backups).await?;
     let before = taken_by_backups(&running).await?;
-    let made = Objects::make(guest.joined.access(), Pointer::NULL, &plan.objects, MAKERS).await?;
+    let made = Objects::make(&guest.joined.access, Pointer::NULL, &reads, MAKERS).await?;
     // What was written comes to the backup's log a little later.
     sleep(SETTLE).await;
     let after = taken_by_backups(&running).await?;
-    note_memory(backups, plan.objects.objects, &before, &after, report);
+    note_memory(backups, reads.objects, &before, &after, report);
     let mut side = Side {
         running,
         guest,
         objects: made,
         plan,
     };
-    let mut random = Generator::new(plan.objects.seed);
+    let mut random = Generator::new(plan.seed);
     let mut failures = Vec::new();
     for round in 0..plan.rounds {
         tell(&format!(
@@ -380,8 +415,8 @@ async fn run_side(
         failures.push(side.fail(&mut random).await?);
     }
     note_failures(backups, &failures, report);
-    let engine = side.guest.joined.access().engine();
-    let checked = timeout(LIMIT, side.objects.verify(engine, &plan.objects)).await;
+    let engine = side.guest.joined.access.engine();
+    let checked = timeout(LIMIT, side.objects.verify(engine, &reads)).await;
     let broken = checked.unwrap_or_else(|| vec!["the check does not end".into()]);
     report.add_broken(name, broken);
     side.guest.leave().await;
@@ -391,14 +426,14 @@ async fn run_side(
 /// Errors are a line for the user.
 pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Outcome<Report> {
     let settings = json!({
-        "objects": plan.objects.objects,
-        "bytes": plan.objects.bytes,
+        "objects": plan.objects,
+        "bytes": plan.bytes,
         "machines": MACHINES,
         "rounds": plan.rounds,
-        "seed": plan.objects.seed,
+        "seed": plan.seed,
     });
     let mut report = Report::new("promotions", settings);
-    for backups in &plan.sides {
+    for backups in &plan.backups {
         run_side(plan, *backups, &mut report, tell).await?;
     }
     Ok(report)
