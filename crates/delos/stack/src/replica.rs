@@ -76,10 +76,7 @@ pub fn serve_with_page(
 async fn run(config: Config, page: Option<Page>) -> Result<Infallible, String> {
     let directory = &config.directory;
     let unusable = cannot_use(directory);
-    let refusal = Tenant::Delos.refusal_of_server(directory).await;
-    if let Some(line) = refusal.map_err(unusable)? {
-        return Err(line);
-    }
+    Tenant::Delos.check_of_server(directory).await?;
     let log_directory = directory.join(LOG);
     let made = disk::create_dir_all(&log_directory).await;
     made.map_err(unusable)?;

@@ -3,6 +3,7 @@
 
 use super::fleet::{FirstPort, Fleet, Shape};
 use super::keeping::{Backups, Keeping};
+use plinth_coordination::Tenant;
 use plinth_farm_server::Survey;
 use plinth_terminal::Outcome;
 use plinth_terminal::children::{keep_alive, stop};
@@ -64,6 +65,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
 async fn serve(arguments: &Arguments, keeping: Keeping) -> Outcome {
     let (machines, port) = (arguments.machines, arguments.port);
     let (directory, pages_port) = (&arguments.data_dir, arguments.pages_port);
+    Tenant::Farm.check(directory).await?;
     let default = PORT;
     let first = FirstPort { port, default };
     let fleet = Fleet::prepare(

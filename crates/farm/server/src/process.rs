@@ -151,11 +151,8 @@ async fn prepare(directory: &Path, key: &str) -> Result<(disk::DirLock, bool), S
     let lock = lock.map_err(unusable)?;
     let owner = directory.join(OWNER);
     if !disk::exists(&owner).await.map_err(unusable)? {
-        let refusal = Tenant::Farm.refusal_of_server(directory).await;
-        return match refusal.map_err(unusable)? {
-            Some(line) => Err(line),
-            None => Ok((lock, false)),
-        };
+        Tenant::Farm.check_of_server(directory).await?;
+        return Ok((lock, false));
     }
     let found = disk::read_file(&owner).await.map_err(unusable)?;
     match found == key.as_bytes() {

@@ -106,10 +106,7 @@ plinth_terminal::command!(
 fn run(arguments: Arguments) -> Outcome {
     connect::block_on(async {
         let path = arguments.data_dir.join(cluster_file::DEFAULT_NAME);
-        let refusal = Tenant::Cluster.refusal(&arguments.data_dir).await;
-        if let Some(line) = refusal.map_err(cannot_use(&arguments.data_dir))? {
-            return Err(line);
-        }
+        Tenant::Cluster.check(&arguments.data_dir).await?;
         if !arguments.data_dir.exists() {
             checked_plan(&arguments).await?; // a command that is refused leaves nothing
         }

@@ -10,7 +10,7 @@ use plinth_core::{Error, Key, Mutation, MutationKind};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use serde_json::json;
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 
 /// Entries that are read and printed at once.
 const BATCH: StreamLimit = StreamLimit {
@@ -368,22 +368,10 @@ impl Tail {
         let mut left = self.limit.unwrap_or(u64::MAX);
         while left > 0 {
             let batch = self.read(database, &stream, at, left).await?;
-            let mut out = std::io::stdout().lock();
-            let printed = batch.entries.iter().try_for_each(|entry| {
-                writeln!(
-                    out,
-                    "{}",
-                    if self.json {
-                        in_json(entry)
-                    } else {
-                        in_words(entry)
-                    }
-                )
-            });
-            printed
-                .and_then(|()| out.flush())
-                .map_err(|error| format!("standard output: {error}"))?;
-            drop(out);
+            let word = if self.json { in_json } else { in_words };
+            for entry in &batch.entries {
+                println!("{}", word(entry));
+            }
             left -= batch.entries.len() as u64;
             at = batch.next;
             self.note(database, &stream, at).await?;

@@ -1,5 +1,6 @@
 //! Whose a directory is. Commands that make files in one refuse that of another system, before they make any.
 
+use crate::cannot_use;
 use crate::cluster_file::{ClusterFile, DEFAULT_NAME};
 use crate::family::{DELOS_ENDING, Family};
 use plinth_runtime::disk;
@@ -30,30 +31,34 @@ const OF_SERVERS: [(&str, Tenant); 3] = [
 ];
 
 impl Tenant {
-    /// The line if the directory is another one's, and not this one's as well.
+    /// Checks that the directory is not another one's, unless it is this one's as well.
     ///
     /// # Errors
-    /// The directory cannot be read.
-    pub async fn refusal(self, directory: &Path) -> io::Result<Option<String>> {
-        Ok(self.line(directory, all(directory).await?))
+    /// A line for the user: whose it is, or why it cannot be read.
+    pub async fn check(self, directory: &Path) -> Result<(), String> {
+        let found = all(directory).await.map_err(cannot_use(directory))?;
+        self.is_home(directory, found)
     }
 
-    /// As [`refusal`](Self::refusal), for a server in a directory where it has not served before. Cluster files may
-    /// lie there, of whatever system.
+    /// As [`check`](Self::check), for a server in a directory where it has not served before. Cluster files may lie
+    /// there, of whatever system.
     ///
     /// # Errors
     /// As there.
-    pub async fn refusal_of_server(self, directory: &Path) -> io::Result<Option<String>> {
-        Ok(self.line(directory, of_servers(&names(directory).await?)))
+    pub async fn check_of_server(self, directory: &Path) -> Result<(), String> {
+        let names = names(directory).await.map_err(cannot_use(directory))?;
+        self.is_home(directory, of_servers(&names))
     }
 
-    fn line(self, directory: &Path, found: Vec<(String, Tenant)>) -> Option<String> {
+    fn is_home(self, directory: &Path, found: Vec<(String, Tenant)>) -> Result<(), String> {
         let is_own = found.iter().any(|(_, tenant)| *tenant == self);
-        let (name, tenant) = found.into_iter().next().filter(|_| !is_own)?;
-        Some(format!(
-            "data directory {}: it belongs to {tenant}, whose {name} is there; choose another with --data-dir",
-            directory.display(),
-        ))
+        match found.first().filter(|_| !is_own) {
+            None => Ok(()),
+            Some((name, tenant)) => Err(format!(
+                "data directory {}: it belongs to {tenant}, whose {name} is there; choose another with --data-dir",
+                directory.display(),
+            )),
+        }
     }
 }
 

@@ -84,10 +84,7 @@ impl DataDirectory {
             let (owner, is_former) = match is_used {
                 true => read_owner(path, cluster).await?,
                 false => {
-                    let refusal = Tenant::Cluster.refusal_of_server(path).await;
-                    if let Some(line) = refusal.map_err(|e| at("cannot read it", e))? {
-                        return Err(line);
-                    }
+                    Tenant::Cluster.check_of_server(path).await?;
                     (make_owner(path, cluster).await?, false)
                 }
             };

@@ -45,15 +45,20 @@ use std::process::ExitCode;
 /// Exit code of a command line that is none.
 const WRONG_USAGE: u8 = 2;
 
-/// Exits without a panic message when the reader of standard output has closed the pipe, for example `head`.
-fn end_quietly_when_nobody_reads() {
+/// What cannot be printed ends the process, and is no fault of its: without a word if the reader of standard output has
+/// closed the pipe, as `head` does, and else with one line, as on a full disk.
+fn end_when_standard_output_does() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         let text = info.payload_as_str().unwrap_or_default();
-        if text.starts_with("failed printing to stdout") && text.contains("Broken pipe") {
-            std::process::exit(141); // the exit code of SIGPIPE in a shell
+        match text.strip_prefix("failed printing to stdout: ") {
+            Some(why) if why.contains("Broken pipe") => std::process::exit(141), // as SIGPIPE in a shell
+            Some(why) => {
+                eprintln!("plinth: standard output: {why}");
+                std::process::exit(1)
+            }
+            None => tell(info),
         }
-        tell(info);
     }));
 }
 
@@ -98,7 +103,7 @@ fn is_flag(word: &OsString) -> bool {
 
 fn main() -> ExitCode {
     allocator::keep_free_memory_for_a_while();
-    end_quietly_when_nobody_reads();
+    end_when_standard_output_does();
     let arguments: Vec<OsString> = former::translated(help_of(std::env::args_os().collect()));
     if let Some(line) = absent::line(&arguments) {
         eprintln!("plinth: {line}");

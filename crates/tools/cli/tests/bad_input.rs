@@ -549,6 +549,34 @@ fn dev_on_a_port_in_use_says_which_and_leaves_nothing_running() {
     assert!(cluster.cli("set a b; get a").contains("`a' is `b'"));
 }
 
+/// The command, whose output has no room, says so in one line.
+fn has_no_room(arguments: &[&str]) {
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    let mut command = Command::new(BINARY);
+    command.args(arguments).stdout(full.expect("it is there"));
+    let output = command.stderr(Stdio::piped()).spawn();
+    let output = output.and_then(std::process::Child::wait_with_output);
+    let output = output.expect("it runs");
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+    let line = "plinth: standard output: No space left on device (os error 28)\n";
+    assert_eq!(text(&output.stderr), line, "{arguments:?}");
+}
+
+#[test]
+fn output_that_has_no_room_is_an_error_in_one_line() {
+    let cluster = Cluster::start("full-output", 1, &["--engine", "memory"]);
+    has_no_room(&["tools", "sim", "list"]);
+    has_no_room(&["--help"]);
+    let file = cluster.cluster_file().display().to_string();
+    for form in [
+        &["status"][..],
+        &["cli", "--exec", "get a"],
+        &["cli", "--json", "--exec", "get a"],
+    ] {
+        has_no_room(&[form, &["-C", &file]].concat());
+    }
+}
+
 #[test]
 fn a_command_whose_reader_has_gone_ends_without_a_word() {
     let (reader, writer) = std::io::pipe().expect("a pipe");

@@ -322,7 +322,7 @@ fn a_database_is_made(machine: &Machine) {
     assert!(said.contains("`hello' is `world'"), "{said}");
     let said = machine.must("runuser -u plinth -- plinth status");
     assert!(
-        said.contains("10.0.0.1:4500") && said.contains("triple"),
+        said.contains("10.0.0.1:4500") && said.contains("double"),
         "{said}"
     );
 }
@@ -477,7 +477,7 @@ fn agrees_with_itself(objects: &str) {
         ("--public-address=$(POD).plinth:4500", 1),
         ("path: /health/live", 1),
         ("path: /health/ready", 1),
-        ("configure new triple ssd", 1),
+        ("configure new double ssd", 1),
     ] {
         assert_eq!(objects.matches(words).count(), times, "{words}");
     }

@@ -14,7 +14,7 @@ use super::kinds::ZELOS;
 use super::names::{At, file_name, parse_service_name};
 use super::server::ZOOKEEPER_PORT;
 use super::service::load;
-use plinth_coordination::{cannot_use, key_file};
+use plinth_coordination::{Tenant, cannot_use, key_file};
 use plinth_delos::replica::identity::{self, service_file};
 use plinth_keeper_commands::zookeeper::ForClients;
 use plinth_runtime::net::Chosen;
@@ -110,6 +110,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         let replicas: Vec<At> = (0..arguments.replicas)
             .map(|i| arguments.replica(i))
             .collect();
+        Tenant::Delos.check(&arguments.data_dir).await?;
         let path = arguments.data_dir.join(file_name(&arguments.name));
         let is_old = check(arguments, &replicas, &path).await?;
         ports::check_free(listeners(arguments, is_old))?;

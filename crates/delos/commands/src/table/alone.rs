@@ -38,10 +38,8 @@ pub async fn serve(
 ) -> Outcome {
     let at = |line: String| format!("table {}: {line}", directory.display());
     let unusable = |error| at(format!("{} with --data-dir", why(&error)));
-    let refusal = Tenant::Tables.refusal(&directory).await;
-    if let Some(line) = refusal.map_err(unusable)? {
-        return Err(format!("table server: {line}"));
-    }
+    let checked = Tenant::Tables.check(&directory).await;
+    checked.map_err(|line| format!("table server: {line}"))?;
     let made = disk::create_dir_all(&directory).await;
     made.map_err(unusable)?;
     let locked = disk::lock_dir(&directory).await;

@@ -7,7 +7,7 @@ use super::editor::{self, Editor};
 use crate::Outcome;
 use plinth_runtime::real::interrupted_by_user;
 use plinth_runtime::{Either, race};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
 /// What understands and executes statements.
 #[allow(async_fn_in_trait)] // all tasks of a process share one thread
@@ -160,10 +160,7 @@ fn show(answer: &Answer, form: Form) {
 }
 
 fn print(text: &str) {
-    if text.is_empty() {
-        return;
+    if !text.is_empty() {
+        println!("{text}");
     }
-    let mut out = std::io::stdout().lock();
-    // The reader of the output may have closed the pipe.
-    let _ = writeln!(out, "{text}");
 }
