@@ -6,8 +6,7 @@
 //! ```
 //! A timer is for so many replicas: it fires when this many have waited for its time. So it fires too early only if as
 //! many clocks are fast. A replica that restarts waits for the whole time again, unless it has said that it is over. A
-//! timer is known by the position of its creation, so its end also tells the age of all that is before it in the log:
-//! [`trim_by_age`](TimeBelow::trim_by_age) builds on that.
+//! timer is known by the position of its creation, so its end also tells the age of all that is before it in the log.
 //!
 //! While the engine is off, nothing fires and nobody creates a timer. Those that there are go on afterwards.
 
@@ -19,7 +18,7 @@ use crate::store::{LocalStore, RoTx, RwTx};
 use crate::words::{parse, words};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::{Error, Result};
-use plinth_runtime::sync::{Notify, queue};
+use plinth_runtime::sync::Notify;
 use plinth_runtime::{Duration, Instant, now, planted, probe, race, sleep};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -233,41 +232,6 @@ impl<E: Engine> TimeBelow<E> {
             }
             drop(rows);
             race(change, sleep(LOOK_INTERVAL)).await;
-        }
-    }
-
-    /// Lets `top` trim what is older than `age` by the clocks of `needed` replicas, to within `step`, for ever. `top`
-    /// is the top of the stack: others may need the log for longer.
-    pub async fn trim_by_age<T: Engine>(
-        &self,
-        top: &T,
-        age: Duration,
-        needed: u8,
-        step: Duration,
-    ) -> Infallible {
-        // It holds no more than there may be timers.
-        let (sender, mut created) = queue();
-        let create = async {
-            loop {
-                if let Ok(Some(id)) = self.create(age, needed).await {
-                    let _ = sender.send(id); // the receiver is below
-                }
-                sleep(step).await;
-            }
-        };
-        let trim = async {
-            loop {
-                let Some(id) = created.recv().await else {
-                    continue;
-                };
-                match self.fired(id).await {
-                    Ok(()) => top.set_trim_prefix(id),
-                    Err(_) => sleep(step).await, // a later one trims more
-                }
-            }
-        };
-        match race(create, trim).await {
-            plinth_runtime::Either::Left(never) | plinth_runtime::Either::Right(never) => never,
         }
     }
 

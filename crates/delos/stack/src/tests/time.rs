@@ -4,8 +4,10 @@ use super::far::{Far, Way};
 use super::*;
 use crate::engines::time::{GUARD, TimeAbove, TimeBelow, TimerId};
 use plinth_runtime::sim::control;
-use plinth_runtime::{fault, race, timeout};
+use plinth_runtime::sync::queue;
+use plinth_runtime::{Either, fault, race, timeout};
 use std::cell::Cell;
+use std::convert::Infallible;
 
 const SECOND: Duration = Duration::from_secs(1);
 /// For the log's round trips, the looks at the rows, and clocks that are wrong by a hundredth.
@@ -197,13 +199,40 @@ fn hostile_bytes_do_the_same_to_all_replicas() {
     });
 }
 
+/// Lets the log be trimmed of what is older than `age` by the clocks of two replicas, for ever.
+async fn trim_by_age<E: Engine>(time: &TimeBelow<E>, age: Duration) -> Infallible {
+    let (sender, mut created) = queue();
+    let create = async {
+        loop {
+            if let Ok(Some(id)) = time.create(age, 2).await {
+                let _ = sender.send(id); // the receiver is below
+            }
+            sleep(SECOND).await;
+        }
+    };
+    let trim = async {
+        loop {
+            let Some(id) = created.recv().await else {
+                continue;
+            };
+            match time.fired(id).await {
+                Ok(()) => time.set_trim_prefix(id),
+                Err(_) => sleep(SECOND).await, // a later one trims more
+            }
+        }
+    };
+    match race(create, trim).await {
+        Either::Left(never) | Either::Right(never) => never,
+    }
+}
+
 #[test]
 fn the_log_is_trimmed_by_age() {
     on_a_machine(async {
         let far = Far::new();
         let [one, two, _three] = three(&far).await;
         let age = 10 * SECOND;
-        let trim = one.time.trim_by_age(&*one.time, age, 2, SECOND);
+        let trim = trim_by_age(&one.time, age);
         let check = async {
             for number in (0..300).step_by(10) {
                 two.time.propose(note(number)).await.expect("it runs");
