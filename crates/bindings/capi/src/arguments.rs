@@ -42,7 +42,7 @@ pub unsafe fn text_at(text: *const c_char) -> Result<Option<String>> {
     Ok(Some(text.to_owned()))
 }
 
-/// Functions of the C API. `[key, length]` stands for the bytes at `key`, of this length: a `Result<Bytes>` named `key`.
+/// Functions of the C API. `[key, length]` is the bytes at `key`, of this length: a `Result<Bytes>` named `key`.
 macro_rules! functions {
     ($(
         $(#[$meta:meta])*
