@@ -25,7 +25,7 @@ pub enum Command {
 }
 
 #[derive(clap::Args, Debug)]
-struct Report {
+pub struct Report {
     /// Files with the output of `keeper bench run --json-file`
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
@@ -35,7 +35,7 @@ struct Report {
 }
 
 #[derive(clap::Args, Debug)]
-struct Run {
+pub struct Run {
     /// A server, by a name for the report; addresses behind it share the sessions. May be repeated: each workload runs
     /// on all of them in turn, and the first is compared with the others. Everything below /plinth-bench is removed
     #[arg(long = "server", value_name = "NAME=HOST:PORT[,HOST:PORT…]", value_parser = parse_server)]

@@ -56,7 +56,7 @@ impl Which {
 }
 
 #[derive(clap::Args, Debug)]
-struct Run {
+pub struct Run {
     #[command(flatten)]
     which: Which,
     /// Run it twice and compare the fingerprints
@@ -71,7 +71,7 @@ struct Run {
 }
 
 #[derive(clap::Args, Debug)]
-struct Hunt {
+pub struct Hunt {
     /// Range of seeds, both ends included
     #[arg(long, value_name = "A..B", value_parser = parse_seeds)]
     seeds: RangeInclusive<u64>,
@@ -161,7 +161,7 @@ fn names(option: &str, list: Option<String>, known: &[String]) -> Outcome<Option
 }
 
 #[derive(clap::Args, Debug)]
-struct Shrink {
+pub struct Shrink {
     #[command(flatten)]
     which: Which,
     /// Number of seeds to try for each smaller run
