@@ -20,7 +20,7 @@ use crate::tree::node::{Data, Node};
 use crate::tree::plan::Known;
 use crate::tree::quota::{Counted, Used};
 use crate::wire::{
-    Answer, AnswerHeader, ClientInfo, Code, Request, Text, WatchEvent, encode_answer,
+    Answer, AnswerHeader, ClientInfo, Code, Request, Stat, Text, WatchEvent, encode_answer,
     encode_children, encode_data, encode_event, event, permission,
 };
 use crate::writes::{Outcome, StepStat};
@@ -40,10 +40,10 @@ const RETRY_PAUSE: Duration = Duration::from_millis(20);
 pub fn can_ride(request: &Request) -> bool {
     match request {
         // What is shown of the keeper itself depends on another node, too.
-        Request::GetData { path, .. } => !is_counted(path) && !system::is_in(path),
-        Request::Exists { path, .. }
+        Request::GetData { path, .. }
+        | Request::Exists { path, .. }
         | Request::GetChildren { path, .. }
-        | Request::GetChildren2 { path, .. } => !system::is_in(path),
+        | Request::GetChildren2 { path, .. } => !is_counted(path) && !system::is_in(path),
         _ => false,
     }
 }
@@ -86,8 +86,8 @@ async fn answer_other(connection: &Talk, xid: i32, request: Request) {
     match request {
         Request::Exists { path, watch } => exists(connection, xid, &path, watch).await,
         Request::GetAcl { path } => {
-            let result = get_acl(connection, &path).await;
-            connection.answer_with(xid, result.as_ref().map_err(|code| *code));
+            let at = counted_at(connection, &path).await;
+            answer_of_then(connection, xid, at, get_acl(connection, &path).await);
         }
         Request::MultiRead {
             operations,
@@ -106,11 +106,11 @@ async fn answer_other(connection: &Talk, xid: i32, request: Request) {
         Request::SetWatches { .. } => set_watches(connection, xid, request).await,
         Request::GetEphemerals { prefix } => {
             let found = ephemerals(connection, &prefix).await;
-            answer_of_then(connection, xid, found);
+            answer_of_store(connection, xid, found);
         }
         Request::GetAllChildrenNumber { path } => {
             let counted = number_below(connection, &path).await;
-            answer_of_then(connection, xid, counted);
+            answer_of_store(connection, xid, counted);
         }
         other => {
             let result = rest(connection, other).await;
@@ -203,15 +203,19 @@ async fn rest(connection: &Talk, request: Request) -> Result<Answer, Code> {
 }
 
 /// Answers with what was read of the store, and the zxid that it has: the replica may have moved on since.
-fn answer_of_then(connection: &Talk, xid: i32, read: Result<(i64, Answer), Code>) {
+fn answer_of_store(connection: &Talk, xid: i32, read: Result<(i64, Answer), Code>) {
     match read {
         Err(code) => connection.answer_with(xid, Err(code)),
-        Ok((zxid, answer)) => {
-            let header = AnswerHeader {
-                xid,
-                zxid,
-                error: 0,
-            };
+        Ok((zxid, answer)) => answer_of_then(connection, xid, Some(zxid), Ok(answer)),
+    }
+}
+
+/// Answers as of the zxid `at`, or as of now.
+fn answer_of_then(connection: &Talk, xid: i32, at: Option<i64>, read: Result<Answer, Code>) {
+    match read {
+        Err(code) => connection.answer_with(xid, Err(code)),
+        Ok(answer) => {
+            let header = header_at(connection, xid, at);
             connection.answer(header, |out| encode_answer(out, header, &answer));
         }
     }
@@ -361,6 +365,22 @@ async fn readable(connection: &Talk, path: &str) -> Result<Rc<Node>, Code> {
     Ok(node)
 }
 
+/// The node's `Stat`, also where its data is made for who asks, if the client may read it.
+async fn readable_stat(connection: &Talk, path: &str) -> Result<Stat, Code> {
+    let path = paths::named(path);
+    loop {
+        let node = readable(connection, path).await?;
+        let Some(counted) = paths::counted(path) else {
+            return Ok(node.stat());
+        };
+        let said = with_counts(connection, &node, counted).await?;
+        // One that has gone meanwhile is not the one that is watched from now on.
+        if !matches!(connection.life.replica.node_if_known(path), Known::Absent) {
+            return Ok(said.stat());
+        }
+    }
+}
+
 /// As [`readable`], with the data. `None` if others have changed that each time that it was loaded.
 async fn readable_with_data(
     connection: &Talk,
@@ -394,7 +414,7 @@ async fn readable_with_data(
 /// The node of a quota that says how much there is. Its data is made for who asks, instead of with each change. The
 /// client's own nodes are among them if the gateway has [`caught_up`].
 async fn with_counts(connection: &Talk, statistics: &Node, path: &str) -> Result<Rc<Node>, Code> {
-    if let Some(used) = counted_use(connection, path) {
+    if let Some(used) = counted_use(&connection.life.replica, path) {
         return Ok(said(statistics, used.nodes, used.bytes));
     }
     let below = async |replica: &Replica| replica.count_below(path).await;
@@ -411,25 +431,64 @@ fn is_counted(path: &str) -> bool {
     paths::counted(paths::named(path)).is_some()
 }
 
+/// The zxid that an answer about such a node has; all that the client has done is counted from now on.
+async fn counted_at(connection: &Talk, path: &str) -> Option<i64> {
+    match is_counted(path) {
+        true => Some(caught_up(connection).await),
+        false => None,
+    }
+}
+
+/// How long the data is that is made for who asks; `None` for other nodes.
+async fn counted_length(connection: &Talk, path: &str) -> Option<i32> {
+    let counted = paths::counted(paths::named(path))?;
+    let node = node(connection, path).await.ok()??;
+    let said = with_counts(connection, &node, counted).await.ok()?;
+    Some(said.stat().data_length)
+}
+
+fn with_length(stat: Stat, length: Option<i32>) -> Stat {
+    let data_length = length.unwrap_or(stat.data_length);
+    Stat {
+        data_length,
+        ..stat
+    }
+}
+
+/// The node's `Stat` from what is known now: what a quota will say that is being counted is not.
+pub fn stat_now(replica: &Replica, path: &str, stat: Stat) -> Stat {
+    let counted = paths::counted(paths::named(path));
+    let used = counted.and_then(|counted| counted_use(replica, counted));
+    let length = used.map(|used| said_text(used.nodes, used.bytes).len() as i32);
+    with_length(stat, length)
+}
+
 /// What the gateway knows already, unless the quota is new.
-fn counted_use(connection: &Talk, path: &str) -> Option<Used> {
-    let quotas = connection.life.replica.quotas.borrow();
+fn counted_use(replica: &Replica, path: &str) -> Option<Used> {
+    let quotas = replica.quotas.borrow();
     let watched = quotas.get(path)?;
     (watched.quota.counted == Counted::All).then_some(watched.used)
 }
 
+fn said_text(count: i64, bytes: i64) -> String {
+    format!("count={count},bytes={bytes}")
+}
+
 fn said(statistics: &Node, count: i64, bytes: i64) -> Rc<Node> {
-    let text = format!("count={count},bytes={bytes}");
     Rc::new(Node {
-        data: Data::Here(text.into()),
+        data: Data::Here(said_text(count, bytes).into()),
         ..statistics.clone()
     })
 }
 
 fn header(connection: &Talk, xid: i32) -> AnswerHeader {
+    header_at(connection, xid, None)
+}
+
+fn header_at(connection: &Talk, xid: i32, at: Option<i64>) -> AnswerHeader {
     AnswerHeader {
         xid,
-        zxid: connection.life.replica.zxid(),
+        zxid: at.unwrap_or_else(|| connection.life.replica.zxid()),
         error: 0,
     }
 }
@@ -438,14 +497,14 @@ async fn exists(connection: &Talk, xid: i32, path: &str, watch: bool) {
     if path.contains('\0') {
         return connection.answer_with(xid, Err(Code::BAD_ARGUMENTS));
     }
-    let found = readable(connection, path).await;
+    let at = counted_at(connection, path).await;
+    let found = readable_stat(connection, path).await;
     // Nobody learns from a watch what may not be read. A node that is not there may be waited for.
     if watch && matches!(found, Ok(_) | Err(Code::NO_NODE)) {
         let mut watches = connection.life.clients.watches.borrow_mut();
         watches.watch_data(path, connection.client);
     }
-    let answer = found.map(|node| Answer::Stat(node.stat()));
-    connection.answer_with(xid, answer.as_ref().map_err(|code| *code));
+    answer_of_then(connection, xid, at, found.map(Answer::Stat));
 }
 
 fn data_of(node: &Node) -> Option<&Bytes> {
@@ -457,10 +516,7 @@ fn data_of(node: &Node) -> Option<&Bytes> {
 }
 
 async fn get_data(connection: &Talk, xid: i32, path: &str, watch: bool) -> bool {
-    let counted_at = match is_counted(path) {
-        true => Some(caught_up(connection).await),
-        false => None,
-    };
+    let at = counted_at(connection, path).await;
     let node = match readable_with_data(connection, path, Tries::new()).await {
         Ok(Some(node)) => node,
         Ok(None) => return false,
@@ -473,8 +529,7 @@ async fn get_data(connection: &Talk, xid: i32, path: &str, watch: bool) -> bool 
         let mut watches = connection.life.clients.watches.borrow_mut();
         watches.watch_data(path, connection.client);
     }
-    let mut header = header(connection, xid);
-    header.zxid = counted_at.unwrap_or(header.zxid);
+    let header = header_at(connection, xid, at);
     connection.answer(header, |out| {
         let data = data_of(&node).map(|data| &data[..]);
         encode_data(out, header, data, &node.stat());
@@ -533,8 +588,9 @@ async fn check(connection: &Talk, request: &Request) -> Result<(), Code> {
         (node, _) => node?,
     };
     let is_expected = *version == -1 || node.version == *version;
+    let now = |node: &Node| stat_now(&connection.life.replica, path, node.stat());
     match request {
-        Request::CheckStat { stat, .. } if is_expected && is_as_expected(&node.stat(), stat) => {
+        Request::CheckStat { stat, .. } if is_expected && is_as_expected(&now(&node), stat) => {
             Ok(())
         }
         Request::CheckStat { .. } => Err(Code::BAD_VERSION),
@@ -544,6 +600,8 @@ async fn check(connection: &Talk, request: &Request) -> Result<(), Code> {
 }
 
 async fn children(connection: &Talk, xid: i32, path: &str, watch: bool, with_stat: bool) -> bool {
+    let at = counted_at(connection, path).await;
+    let length = counted_length(connection, path).await;
     let node = match readable_list(connection, path, LIST_BYTES_MAX.get(), Tries::new()).await {
         Ok(Some(node)) => node,
         Ok(None) => return false,
@@ -556,8 +614,8 @@ async fn children(connection: &Talk, xid: i32, path: &str, watch: bool, with_sta
         let mut watches = connection.life.clients.watches.borrow_mut();
         watches.watch_children(path, connection.client);
     }
-    let header = header(connection, xid);
-    let stat = with_stat.then(|| node.stat());
+    let header = header_at(connection, xid, at);
+    let stat = with_stat.then(|| with_length(node.stat(), length));
     if let Some(names) = system::children(connection, paths::named(path)) {
         let names = names.iter().map(|name| &**name);
         connection.answer(header, |out| {
@@ -576,13 +634,12 @@ async fn children(connection: &Talk, xid: i32, path: &str, watch: bool, with_sta
 }
 
 async fn get_acl(connection: &Talk, path: &str) -> Result<Answer, Code> {
+    let length = counted_length(connection, path).await;
     let node = node(connection, path).await?.ok_or(Code::NO_NODE)?;
     let identities = connection.identities.borrow();
     acl::check(&node.acl, permission::READ | permission::ADMIN, &identities)?;
-    Ok(Answer::Acl(
-        acl::masked(&node.acl, &identities),
-        node.stat(),
-    ))
+    let stat = with_length(node.stat(), length);
+    Ok(Answer::Acl(acl::masked(&node.acl, &identities), stat))
 }
 
 /// Sets the watches of a client that comes from another connection, and tells it what has happened meanwhile.

@@ -477,7 +477,7 @@ fn finish(connection: &Connection, xid: i32, outcome: Outcome, stats: Vec<StepSt
         Outcome::TooLarge => return connection.answer_with(xid, Err(Code::CONNECTION_LOSS)),
     };
     let (error, answer) = match executed {
-        Executed::One(Ok(shape)) => (0, answer_of(shape, stats)),
+        Executed::One(Ok(shape)) => (0, answer_of(&connection.replica, shape, stats)),
         Executed::One(Err(code)) => (code.0, Answer::Empty),
         Executed::Multi(Ok(shapes)) => (0, Answer::Multi(results_of(shapes, stats))),
         Executed::Multi(Err(codes)) => {
@@ -497,7 +497,7 @@ fn is_moved(executed: &Executed) -> bool {
     }
 }
 
-fn answer_of(shape: Shape, stats: Vec<StepStat>) -> Answer {
+fn answer_of(replica: &Replica, shape: Shape, stats: Vec<StepStat>) -> Answer {
     let stat = || stats.first().copied().flatten().unwrap_or_default();
     match shape {
         Shape::Empty
@@ -508,7 +508,7 @@ fn answer_of(shape: Shape, stats: Vec<StepStat>) -> Answer {
         | Shape::Unfinished => Answer::Empty,
         Shape::Path(path) | Shape::Ensured { path, .. } => Answer::Path(path),
         Shape::PathAndStat(path) => Answer::PathAndStat(path, stat()),
-        Shape::Stat(_) => Answer::Stat(stat()),
+        Shape::Stat(path) => Answer::Stat(reads::stat_now(replica, &path, stat())),
     }
 }
 

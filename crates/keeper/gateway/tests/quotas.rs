@@ -1,13 +1,15 @@
 //! Quotas at gateways of a database in memory.
 
-use super::gateways::{Gateway, ask, create_with, delete, done, set_to, sync};
+use super::gateways::{Gateway, ask, create_with, delete, done, get, set_to, several, sync};
 use bytes::Bytes;
 use plinth_client::testing::MemoryCluster;
 use plinth_keeper::Options;
 use plinth_keeper::client::Client;
 use plinth_keeper::tree::quota::{Counted, Limits, Quota, Used};
 use plinth_keeper::tree::rows::Rows;
-use plinth_keeper::wire::{Answer, Code, Request, create_flags};
+use plinth_keeper::wire::{
+    Acl, Answer, Code, MultiResult, Request, Stat, Text, create_flags,
+};
 use plinth_runtime::knobs::{Knobs, set_knobs};
 use plinth_runtime::real::block_on;
 use plinth_runtime::{Duration, join_all, race, random, sleep, timeout};
@@ -110,6 +112,117 @@ fn a_hard_limit_of_nodes_lets_in_as_many_and_no_more_at_every_gateway() {
         // A quota that has gone limits nothing.
         done(&two, delete("/zookeeper/quota/q/zookeeper_limits")).await;
         done(&one, create("/q/3")).await;
+    });
+}
+
+/// The `Stat`s of the node by each request that has one.
+async fn stats_of(client: &Client, path: &str) -> Vec<Stat> {
+    let path = Text::from(path);
+    let watch = false;
+    let exists = Request::Exists {
+        path: path.clone(),
+        watch,
+    };
+    let children = Request::GetChildren2 {
+        path: path.clone(),
+        watch,
+    };
+    let set_acl = Request::SetAcl {
+        path: path.clone(),
+        acl: Acl::open(),
+        version: -1,
+    };
+    let requests = [
+        exists,
+        children,
+        Request::GetAcl { path: path.clone() },
+        get(&path),
+        several(vec![get(&path)]),
+        set_acl,
+    ];
+    let mut stats = Vec::new();
+    for request in requests {
+        match done(client, request).await {
+            Answer::Stat(stat)
+            | Answer::ChildrenAndStat(_, stat)
+            | Answer::Acl(_, stat)
+            | Answer::Data(_, stat) => stats.push(stat),
+            Answer::MultiRead(results) => match &results[..] {
+                [MultiResult::Data(_, stat)] => stats.push(*stat),
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+    stats
+}
+
+#[test]
+fn the_statistics_of_a_quota_are_as_long_as_they_read_whoever_asks() {
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        let gateway = start(&cluster, false).await;
+        let client = gateway.client().await;
+        done(&client, create_data("/q", "12345")).await;
+        limit(&client, "/q", "count=1000,bytes=-1").await;
+        let path = "/zookeeper/quota/q/zookeeper_stats";
+        for bytes in [10, 1000, 100_000] {
+            done(&client, set_to("/q", vec![7; bytes])).await;
+            let said = statistics(&client, "/q").await;
+            assert_eq!(said, format!("count=1,bytes={bytes}"));
+            for stat in stats_of(&client, path).await {
+                assert_eq!(stat.data_length as usize, said.len(), "{said}");
+            }
+        }
+        // A write of the client's own is counted when it asks right behind it.
+        let setting = client.submit(set_to("/q", vec![7; 9]));
+        let exists = Request::Exists {
+            path: path.into(),
+            watch: false,
+        };
+        let asking = client.submit(exists);
+        setting.await.expect("set");
+        match asking.await.expect("there").1 {
+            Answer::Stat(stat) => assert_eq!(stat.data_length as usize, "count=1,bytes=9".len()),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
+fn nobody_sets_the_statistics_of_a_quota() {
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        let options = Options {
+            super_digest: Some("super:D/InIHSb7yEEbrWz8b9l71RjZJU=".into()),
+            ..Options::default()
+        };
+        let gateway = Gateway::start_with(&cluster, options).await;
+        let client = gateway.client().await;
+        done(&client, create_data("/q", "12345")).await;
+        limit(&client, "/q", "count=1000,bytes=-1").await;
+        let path = "/zookeeper/quota/q/zookeeper_stats";
+        let auth = Request::Auth {
+            kind: 0,
+            scheme: "digest".into(),
+            auth: Some("super:test".into()),
+        };
+        done(&client, auth).await;
+        let before = stats_of(&client, path).await.remove(0);
+        let set = ask(&client, set_to(path, "count=7,bytes=7")).await;
+        assert_eq!(set, Err(Code::NO_AUTH));
+        let operations = vec![set_to("/q", "123"), set_to(path, "count=7,bytes=7")];
+        let refused = ask(&client, Request::Multi { operations }).await;
+        let expected = [Code::OK, Code::NO_AUTH].map(MultiResult::Error);
+        assert_eq!(refused, Ok(Answer::Multi(expected.into())));
+        assert_eq!(statistics(&client, "/q").await, "count=1,bytes=5");
+        let after = stats_of(&client, path).await.remove(0);
+        assert_eq!((before.version, before.mzxid), (after.version, after.mzxid));
+        // Of what there is not, and of what is limited, nothing else is said than before.
+        let none = ask(&client, set_to("/zookeeper/quota/x/zookeeper_stats", "")).await;
+        assert_eq!(none, Err(Code::NO_NODE));
+        let limits = "/zookeeper/quota/q/zookeeper_limits";
+        done(&client, set_to(limits, "count=5,bytes=-1")).await;
     });
 }
 

@@ -1,7 +1,9 @@
 //! Lists that look at more than names: some of the children, with what is in them, or all nodes below a node.
 
 use super::reserved::{LOADS_AT_ONCE, Reserved, load_list, path_of};
-use super::{Tries, data_of, names_of, node, readable, readable_list, readable_with_data};
+use super::{
+    Tries, data_of, names_of, node, readable, readable_list, readable_with_data, stat_now,
+};
 use crate::paths;
 use crate::talk::Talk;
 use crate::wire::{Code, Details, Filter, Listed, MultiResult, Request, Text};
@@ -59,11 +61,11 @@ async fn children(
         ..Listed::default()
     };
     for name in names_of(connection, path) {
-        let child = paths::join(path, &name);
+        let at = paths::join(path, &name);
         let reading = async {
             match of.data {
-                true => readable_with_data(connection, &child, Tries(1)).await,
-                false => readable(connection, &child).await.map(Some),
+                true => readable_with_data(connection, &at, Tries(1)).await,
+                false => readable(connection, &at).await.map(Some),
             }
         };
         let child = match reading.await {
@@ -72,7 +74,10 @@ async fn children(
             read => read,
         }?;
         let Some(child) = child else { return Ok(None) };
-        let stat = child.stat();
+        let stat = match of.data {
+            true => child.stat(),
+            false => stat_now(&connection.life.replica, &at, child.stat()),
+        };
         if !filter.has(&stat) {
             continue;
         }

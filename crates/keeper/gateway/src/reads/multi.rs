@@ -7,12 +7,13 @@
 
 use super::reserved::{LOADS_AT_ONCE, Reserved, load_list, path_of, too_long};
 use super::{
-    Tries, caught_up, header, in_the_pipeline, lists, names_of, node, readable, readable_list,
-    readable_with_data,
+    Tries, caught_up, counted_length, header, in_the_pipeline, lists, names_of, node,
+    readable_list, readable_stat, readable_with_data, with_length,
 };
 use crate::paths;
 use crate::room::once;
 use crate::talk::Talk;
+use crate::tree::node::Node;
 use crate::wire::{Answer, Code, MultiResult, Request, Stat, Text, encode_answer, opcode};
 use crate::{ANSWER_BYTES_MAX, LIST_BYTES_MAX, READ_TRIES};
 use bytes::Bytes;
@@ -264,7 +265,9 @@ impl Several {
 
 fn is_counted(operation: &Request) -> bool {
     match operation {
-        Request::GetData { path, .. } => super::is_counted(path),
+        Request::GetData { path, .. }
+        | Request::Exists { path, .. }
+        | Request::GetChildren2 { path, .. } => super::is_counted(path),
         _ => false,
     }
 }
@@ -312,8 +315,8 @@ async fn read_or_refuse(
     match operation {
         Request::Exists { path, .. } if path.contains('\0') => Err(Code::BAD_ARGUMENTS),
         Request::Exists { path, .. } => {
-            let node = readable(connection, path).await?;
-            Ok(Some(MultiResult::Exists(node.stat())))
+            let stat = readable_stat(connection, path).await?;
+            Ok(Some(MultiResult::Exists(stat)))
         }
         Request::GetData { path, .. } => {
             let node = readable_with_data(connection, path, Tries(1)).await?;
@@ -324,8 +327,10 @@ async fn read_or_refuse(
             Ok(node.map(|_| MultiResult::Children(names(path))))
         }
         Request::GetChildren2 { path, .. } => {
+            let length = counted_length(connection, path).await;
             let node = listed(path).await?;
-            Ok(node.map(|node| MultiResult::ChildrenAndStat(names(path), node.stat())))
+            let stat = |node: Rc<Node>| with_length(node.stat(), length);
+            Ok(node.map(|node| MultiResult::ChildrenAndStat(names(path), stat(node))))
         }
         list => lists::read(connection, list).await,
     }
