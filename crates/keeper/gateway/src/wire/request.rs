@@ -125,10 +125,10 @@ impl Request {
             })
             .map(|operations| Request::Multi { operations }),
             opcode::MULTI_READ => multi::take_steps(input, |(opcode, _), input| match dialect {
-                Dialect::ZooKeeper => take_read_step(opcode, input),
-                Dialect::ClickHouse => take_wide_read_step(opcode, input),
+                Dialect::ZooKeeper => take_step(opcode, input),
+                Dialect::ClickHouse => take_wide_read_step(opcode, input).map(Step::Read),
             })
-            .map(as_far_as_it_goes),
+            .and_then(as_far_as_it_goes),
             _ if clickhouse::is_own(opcode) && dialect == Dialect::ZooKeeper => {
                 Ok(Request::Unknown { opcode })
             }
@@ -487,9 +487,16 @@ fn take_set_watches(opcode: i32, input: &mut Bytes) -> Taken<Request> {
 
 /// An operation of a multi that writes. Another multi is none, so nothing nests.
 fn take_transaction_step(opcode: i32, input: &mut Bytes, dialect: Dialect) -> Taken<Request> {
-    match opcode {
+    match has_no_path(input) {
         // ZooKeeper's server looks at all paths before all else.
-        _ if has_no_path(input) => Err(Malformed),
+        true => Err(Malformed),
+        false => take_write_step(opcode, input, dialect),
+    }
+}
+
+/// Its path may be null.
+fn take_write_step(opcode: i32, input: &mut Bytes, dialect: Dialect) -> Taken<Request> {
+    match opcode {
         opcode::CREATE_TTL => as_in_a_multi(take_create(CreateKind::Ttl, input)?),
         opcode::CREATE | opcode::CREATE_2 | opcode::CREATE_CONTAINER => {
             let has_acl = has_acl(input.clone())?;
@@ -509,12 +516,28 @@ fn take_transaction_step(opcode: i32, input: &mut Bytes, dialect: Dialect) -> Ta
 
 /// True if the access list of a create is not null. ZooKeeper's server can read no other one in a multi.
 fn has_acl(mut create: Bytes) -> Taken<bool> {
-    let (_path, _data) = (take_text(&mut create)?, take_buffer(&mut create)?);
+    let (_path, _data) = (take_optional_text(&mut create)?, take_buffer(&mut create)?);
     Ok(take_int(&mut create)? != -1)
 }
 
 fn has_no_path(step: &Bytes) -> bool {
     step.starts_with(&(-1_i32).to_be_bytes())
+}
+
+/// An operation of what should be several reads.
+enum Step {
+    /// `None` if its path is null.
+    Read(Option<Request>),
+    Write,
+}
+
+/// ZooKeeper's server takes writes for operations, too, and finds out later that they are no reads.
+fn take_step(opcode: i32, input: &mut Bytes) -> Taken<Step> {
+    let is_read = matches!(opcode, opcode::GET_DATA | opcode::GET_CHILDREN);
+    match is_read {
+        true => take_read_step(opcode, input).map(Step::Read),
+        false => take_write_step(opcode, input, Dialect::ZooKeeper).map(|_| Step::Write),
+    }
 }
 
 /// An operation of a multi that reads; `None` if its path is null. It leaves no watch, whatever it says.
@@ -545,21 +568,35 @@ fn take_wide_read_step(opcode: i32, input: &mut Bytes) -> Taken<Option<Request>>
     }
 }
 
-fn as_far_as_it_goes(steps: Vec<Option<Request>>) -> Request {
+/// As ZooKeeper's server: it cannot read a request of reads and writes, and ends at a write before it has read anything.
+fn as_far_as_it_goes(steps: Vec<Step>) -> Taken<Request> {
     let all = steps.len();
-    let operations: Vec<Request> = steps.into_iter().map_while(|step| step).collect();
-    Request::MultiRead {
+    let writes = steps.iter().filter(|step| matches!(step, Step::Write));
+    let writes = writes.count();
+    if 0 < writes && writes < all {
+        return Err(Malformed);
+    }
+    let read = |step| match step {
+        Step::Read(request) => request,
+        Step::Write => None,
+    };
+    let operations: Vec<Request> = steps.into_iter().map_while(read).collect();
+    Ok(Request::MultiRead {
         breaks_off: operations.len() < all,
         operations,
-    }
+    })
 }
 
 /// In a multi, ZooKeeper's server goes by the flags of a create more than by its opcode.
 fn as_in_a_multi(mut create: Request) -> Taken<Request> {
     use create_flags::{CONTAINER, EPHEMERAL_SEQUENTIAL, PERSISTENT};
+    let named = match &mut create {
+        Request::NoPath(named) => &mut **named,
+        named => named,
+    };
     if let Request::Create {
         kind, flags, ttl, ..
-    } = &mut create
+    } = named
     {
         let is_ttl = *kind == CreateKind::Ttl;
         match *flags {

@@ -343,7 +343,6 @@ fn a_multi_with_another_multi_or_of_the_other_kind_or_without_an_end_is_refused(
         end(frame);
     };
     assert!(read(opcode::MULTI, delete).is_ok());
-    assert_eq!(read(opcode::MULTI_READ, delete), refused);
     let get = |frame: &mut BytesMut| {
         step(frame, opcode::GET_DATA);
         put_path(frame);
@@ -363,6 +362,60 @@ fn a_multi_with_another_multi_or_of_the_other_kind_or_without_an_end_is_refused(
             breaks_off: false
         })
     );
+}
+
+#[test]
+fn writes_where_reads_should_be_are_refused_when_they_are_to_be_executed() {
+    let refused = Err(Code::MARSHALLING_ERROR);
+    let nothing_is_read = Ok(Request::MultiRead {
+        operations: Vec::new(),
+        breaks_off: true,
+    });
+    let delete = |frame: &mut BytesMut| {
+        step(frame, opcode::DELETE);
+        put_path(frame);
+        frame.put_i32(1);
+    };
+    let of_null = |opcode| {
+        move |frame: &mut BytesMut| {
+            step(frame, opcode);
+            frame.put_i32(-1);
+            match opcode {
+                opcode::SET_DATA => frame.put_i64(-1),
+                opcode::CREATE => frame.put_slice(&[0; 12]),
+                _ => frame.put_i32(1),
+            }
+        }
+    };
+    let get = |frame: &mut BytesMut| {
+        step(frame, opcode::GET_DATA);
+        put_path(frame);
+        frame.put_u8(1);
+    };
+    let read_all = |steps: &[&dyn Fn(&mut BytesMut)]| {
+        read(opcode::MULTI_READ, |frame: &mut BytesMut| {
+            steps.iter().for_each(|step| step(frame));
+            end(frame);
+        })
+    };
+    for write in [
+        opcode::DELETE,
+        opcode::CHECK,
+        opcode::SET_DATA,
+        opcode::CREATE,
+    ] {
+        assert_eq!(read_all(&[&of_null(write)]), nothing_is_read, "{write}");
+    }
+    assert_eq!(read_all(&[&delete]), nothing_is_read);
+    assert_eq!(read_all(&[&delete, &delete]), nothing_is_read);
+    assert_eq!(read_all(&[&delete, &get]), refused);
+    assert_eq!(read_all(&[&get, &delete]), refused);
+    let unknown = |frame: &mut BytesMut| {
+        step(frame, opcode::EXISTS);
+        put_path(frame);
+        frame.put_u8(1);
+    };
+    assert_eq!(read_all(&[&unknown]), refused);
 }
 
 #[test]

@@ -131,7 +131,14 @@ class Generator:
         def part():
             operation = "exists" if self.has("odd-requests", 0.02) else self.one_of("getData", "getChildren")
             return {"op": operation, "path": self.path(write=True, change=True), "watch": self.has("watches", 0.1)}
-        return {"op": "multiRead", "parts": [part() for _ in range(self.one_of(0, 1, 2, 3))]}
+        parts = [part() for _ in range(self.one_of(0, 1, 2, 3))]
+        if self.has("odd-requests", 0.05):
+            writes = [self.change, self.deletion, self.check]
+            parts = parts[:self.one_of(0, 0, 1)] + [self.random.choice(writes)() for _ in range(self.one_of(1, 2))]
+            for part in parts:
+                if isinstance(part.get("data"), int):
+                    part["data"] = 150000
+        return {"op": "multiRead", "parts": parts}
 
     def auth(self):
         users = [user for user in USERS if user != "super" or "super" not in self.without]
