@@ -64,6 +64,12 @@ pub(crate) fn replace(generator: Generator) -> Generator {
     GENERATOR.with(|g| g.replace(generator))
 }
 
+/// Makes the numbers of this thread those of a seed, as an attacker has them who has worked out the generator's state.
+/// For tests of what must not follow from them.
+pub fn reseed(seed: u64) {
+    replace(Generator::new(seed));
+}
+
 #[inline]
 fn with<R>(f: impl FnOnce(&mut Generator) -> R) -> R {
     GENERATOR.with(|g| f(&mut g.borrow_mut()))

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use plinth_core::output::Output;
 use plinth_runtime::serve::{Inbox, Outbox};
 use plinth_runtime::sync::oneshot;
-use plinth_runtime::{Duration, Either, now, probe, race, random, timeout, trace};
+use plinth_runtime::{Duration, Either, now, probe, race, random, secret, timeout, trace};
 use std::rc::Rc;
 
 /// A connection that has not greeted by then is closed.
@@ -198,9 +198,11 @@ fn new_session() -> i64 {
     ((random::u64() >> 2) as i64).max(1)
 }
 
+/// Of the operating system: who knows his own session, and other numbers of the gateway, must not find out those of
+/// others. Gateways need no secret in common for it: the password stands in the session's row.
 fn new_password() -> Bytes {
     let mut password = [0; PASSWORD_BYTES];
-    random::fill(&mut password);
+    secret::fill(&mut password);
     Bytes::copy_from_slice(&password)
 }
 
@@ -316,4 +318,24 @@ async fn row_of_taken(life: &Life, session: i64) -> Option<Option<SessionRow>> {
         return None;
     }
     Some(Some(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_runtime::real::block_on;
+
+    #[test]
+    fn a_password_does_not_follow_from_the_numbers_that_a_gateway_draws() {
+        block_on(async {
+            let drawn = || {
+                random::reseed(7);
+                (new_session(), new_password())
+            };
+            let (first, second) = (drawn(), drawn());
+            assert_eq!(first.0, second.0, "the generator is where it was");
+            assert_ne!(first.1, second.1);
+            assert_eq!(first.1.len(), PASSWORD_BYTES);
+        });
+    }
 }

@@ -12,7 +12,7 @@ use super::quota::{Piece, Used, limits_path};
 use super::rows::{Lock, Rows};
 use crate::acl::{self};
 use crate::paths;
-use crate::sessions::SessionRow;
+use crate::sessions::{SessionRow, is_same_password};
 use crate::store::Page;
 use crate::wire::{Code, CreateKind, Request, Text, create_flags, permission};
 use bytes::Bytes;
@@ -496,7 +496,8 @@ fn internal(plan: &mut Plan<'_>, operation: &Operation, gateway: u64) -> Result<
             if plan.sessions.get(session).is_some_and(is_closed) {
                 return Err(Code::SESSION_EXPIRED);
             }
-            let is_right = |row: &&SessionRow| !row.is_ending() && row.password[..] == password[..];
+            let is_right =
+                |row: &&SessionRow| !row.is_ending() && is_same_password(&row.password, password);
             let row = found
                 .as_ref()
                 .filter(is_right)
