@@ -3,7 +3,7 @@
 use crate::name::parse_tree;
 use indicatif::ProgressBar;
 use plinth_measure::grouped;
-use plinth_migrate::{Exported, Extracted, Imported, LiveOptions, Servers};
+use plinth_migrate::{Exported, Extracted, Imported, Live, LiveOptions, Place, Servers};
 use plinth_runtime::knobs::set_knobs;
 use plinth_runtime::now;
 use plinth_runtime::real::interrupted;
@@ -235,10 +235,30 @@ pub fn export(arguments: ExportArguments) -> Outcome {
     let began = now_in_runtime();
     let bar = progress::bar(0, "exporting");
     let (exported, extracted) = connect::block_on(async {
+        let place = match &goal.to_files {
+            Some(directory) => Some(Place::prepare(directory)?),
+            None => None,
+        };
+        let live = goal.to.as_ref().map(|addresses| {
+            let servers = Servers {
+                addresses: addresses.0.clone(),
+                auth: tree.auth.clone(),
+            };
+            Live::new(servers, &tree.tree)
+        });
+        if let Some(live) = &live {
+            live.check().await?;
+        }
         let connection = tree.cluster.connect().await?;
         let tell = tell(&bar);
-        let reading = plinth_migrate::extract(&connection.database, &tree.tree, &tree.path, &tell);
-        let extracted = reading.await?;
+        let (database, tree, path) = (&connection.database, &tree.tree, &tree.path);
+        let extracted = match &place {
+            Some(place) => {
+                let kept = place.kept();
+                plinth_migrate::extract_keeping(database, tree, path, &kept, &tell).await?
+            }
+            None => plinth_migrate::extract(database, tree, path, &tell).await?,
+        };
         if !arguments.skip_damaged
             && let Err(line) = extracted.refuse_damaged()
         {
@@ -247,15 +267,9 @@ pub fn export(arguments: ExportArguments) -> Outcome {
             return Err(line);
         }
         let image = &extracted.image;
-        let exported = match (goal.to, goal.to_files) {
-            (Some(addresses), _) => {
-                let servers = Servers {
-                    addresses: addresses.0,
-                    auth: tree.auth.clone(),
-                };
-                plinth_migrate::to_live(image, servers, &tell).await?
-            }
-            (None, Some(directory)) => plinth_migrate::to_files(image, &directory)?,
+        let exported = match (live, place) {
+            (Some(live), _) => live.export(image, &tell).await?,
+            (None, Some(place)) => plinth_migrate::to_files(image, &place)?,
             (None, None) => return Err("name a goal: --to or --to-files".into()),
         };
         Ok((exported, extracted))
@@ -274,6 +288,7 @@ fn show_paths(what: &str, paths: impl IntoIterator<Item = impl Display>) {
 
 fn report_export(exported: &Exported, extracted: &Extracted, json: bool, seconds: f64) {
     let (ephemerals, damaged) = (extracted.ephemerals, &extracted.image.damaged);
+    let before = exported.before + extracted.before;
     let file = exported
         .file
         .as_ref()
@@ -288,10 +303,14 @@ fn report_export(exported: &Exported, extracted: &Extracted, json: bool, seconds
             "nodes": exported.nodes, "bytes": exported.bytes, "ephemerals_left_out": ephemerals,
             "damaged": damaged.len(), "damaged_paths": shown,
             "zxid": format!("{:#x}", exported.zxid), "file": file, "seconds": seconds,
+            "nodes_from_before": before,
         });
         return println!("{document}");
     }
     row("nodes", grouped(exported.nodes as f64));
+    if before > 0 {
+        row("of an earlier export", grouped(before as f64));
+    }
     row("bytes of data", grouped(exported.bytes as f64));
     row("ephemeral, left out", grouped(ephemerals as f64));
     row("zxid", format!("{:#x}", exported.zxid));

@@ -8,6 +8,7 @@
 //! passed over, as gateways do.
 
 use crate::image::Image;
+use crate::kept::{Kept, Piece};
 use crate::{Outcome, Tell, of_database};
 use bytes::BytesMut;
 use plinth_client::{
@@ -24,6 +25,7 @@ use plinth_keeper::wire::Text;
 use plinth_keeper::zxid::Zxids;
 use plinth_runtime::Boxed;
 use std::collections::BTreeSet;
+use std::path::Path;
 
 /// Bytes of a read.
 const CHUNK_BYTES: i32 = 500_000;
@@ -33,6 +35,8 @@ pub struct Extracted {
     pub image: Image,
     /// Ephemeral nodes that were left out.
     pub ephemerals: usize,
+    /// Nodes that an export before had read, which was interrupted.
+    pub before: u64,
 }
 
 /// Reads the tree without its ephemeral nodes; with `only`, what is below that path and on the way to it.
@@ -43,6 +47,31 @@ pub fn extract<'a>(
     database: &'a Database,
     tree: &'a str,
     only: &'a str,
+    tell: Tell<'a>,
+) -> Boxed<'a, Outcome<Extracted>> {
+    read_tree(database, tree, only, None, tell)
+}
+
+/// As [`extract`], and keeps what it reads in a file: if that has pieces of the same tree, from an export that was
+/// interrupted, it goes on behind them. What has changed in them since is read again, as it is for pieces of its own.
+///
+/// # Errors
+/// As [`extract`]. The file cannot be read or written, or another export has it.
+pub fn extract_keeping<'a>(
+    database: &'a Database,
+    tree: &'a str,
+    only: &'a str,
+    file: &'a Path,
+    tell: Tell<'a>,
+) -> Boxed<'a, Outcome<Extracted>> {
+    read_tree(database, tree, only, Some(file), tell)
+}
+
+fn read_tree<'a>(
+    database: &'a Database,
+    tree: &'a str,
+    only: &'a str,
+    file: Option<&'a Path>,
     tell: Tell<'a>,
 ) -> Boxed<'a, Outcome<Extracted>> {
     Box::pin(async move {
@@ -57,35 +86,93 @@ pub fn extract<'a>(
             }
             Err(error) => return Err(of_database(error)),
         };
-        let mut image = Image::default();
-        let mut reader = Reader::new(database, &rows, opened.zxids);
-        while let Some(chunk) = reader.next().await.map_err(of_database)? {
-            image.nodes.extend(chunk);
-            tell("reading the tree", image.nodes.len() as u64);
-        }
-        image.damaged = std::mem::take(&mut reader.damaged);
-        let read = reader.versions.unwrap_or((opened.version, opened.version));
-        let version = match read {
-            (oldest, newest) if oldest == newest => newest,
-            (oldest, _) => catch_up(database, &rows, &opened, oldest, &mut image, tell)
-                .await
-                .map_err(of_catching_up)?,
+        let of = format!("tree {tree} of {}", opened.zxids.base);
+        let (mut image, version, before) = loop {
+            let (mut image, mut reader) =
+                (Image::default(), Reader::new(database, &rows, opened.zxids));
+            let open = |file| Kept::open(file, &of, |piece| reader.go_on(piece, &mut image));
+            let mut kept = file.map(open).transpose()?;
+            let before = image.nodes.len() as u64;
+            let reading = at_one_version(&mut reader, &opened, &mut image, &mut kept, tell);
+            match (reading.await, kept) {
+                (Ok(version), _) => break (image, version, before),
+                // Nobody knows any more what has changed in the pieces from before.
+                (Err(Failed::TooOld), Some(mut kept)) if before > 0 => kept.clear()?,
+                (Err(failed), _) => return Err(failed.line()),
+            }
         };
         image.last_zxid = opened.zxids.last_of(version);
         let ephemerals = image.settle(only)?;
         if !image.nodes.contains_key(only) && image.damaged.is_empty() {
             return Err(format!("{only}: tree `{tree}' has no such node"));
         }
-        Ok(Extracted { image, ephemerals })
+        Ok(Extracted {
+            image,
+            ephemerals,
+            before,
+        })
     })
 }
 
-fn of_catching_up(error: Error) -> String {
-    match error {
-        Error::stream_too_old => {
-            "the tree changes faster than it can be read; try again with fewer writers".into()
+/// Why a tree was not read.
+enum Failed {
+    /// It has changed by more than the stream keeps.
+    TooOld,
+    Other(String),
+}
+
+impl Failed {
+    fn of(error: Error) -> Failed {
+        match error {
+            Error::stream_too_old => Failed::TooOld,
+            error => Failed::Other(of_database(error)),
         }
-        error => of_database(error),
+    }
+
+    fn line(self) -> String {
+        match self {
+            Failed::TooOld => {
+                "the tree changes faster than it can be read; try again with fewer writers".into()
+            }
+            Failed::Other(line) => line,
+        }
+    }
+}
+
+/// Reads what is left of the tree, and brings all of it to the version that it gives.
+async fn at_one_version(
+    reader: &mut Reader<'_>,
+    opened: &Opened,
+    image: &mut Image,
+    kept: &mut Option<Kept>,
+    tell: Tell<'_>,
+) -> std::result::Result<Version, Failed> {
+    let database = reader.database.clone();
+    let goes_on = reader.versions;
+    if let Some((oldest, _)) = goes_on {
+        let from = Position::of_version(oldest + 1);
+        let looking = database.run(async |transaction| {
+            let reading = opened
+                .stream
+                .read(&transaction, from, StreamLimit::default());
+            reading.await.map(drop)
+        });
+        looking.await.map_err(Failed::of)?;
+    }
+    while let Some(piece) = reader.next_piece().await.map_err(Failed::of)? {
+        if let Some(kept) = kept {
+            kept.add(&piece).map_err(Failed::Other)?;
+        }
+        image.nodes.extend(piece.nodes);
+        tell("reading the tree", image.nodes.len() as u64);
+    }
+    image.damaged = std::mem::take(&mut reader.damaged);
+    match reader.versions.unwrap_or((opened.version, opened.version)) {
+        (oldest, newest) if oldest == newest && goes_on.is_none() => Ok(newest),
+        (oldest, _) => {
+            let catching_up = catch_up(&database, reader.rows, opened, oldest, image, tell);
+            catching_up.await.map_err(Failed::of)
+        }
     }
 }
 
@@ -168,6 +255,7 @@ fn note(
 
 /// Reads all nodes of a tree, chunk by chunk, each chunk at one version.
 pub struct Reader<'a> {
+    database: Database,
     rows: &'a Rows,
     zxids: Zxids,
     transaction: Transaction,
@@ -196,6 +284,7 @@ impl Extracted {
 impl<'a> Reader<'a> {
     pub fn new(database: &Database, rows: &'a Rows, zxids: Zxids) -> Self {
         Reader {
+            database: database.clone(),
             rows,
             zxids,
             transaction: database.create_transaction(),
@@ -207,24 +296,46 @@ impl<'a> Reader<'a> {
 
     /// Some more nodes, with their data; `None` after the last.
     pub async fn next(&mut self) -> Result<Option<Vec<(Text, Node)>>> {
+        Ok(self.next_piece().await?.map(|piece| piece.nodes))
+    }
+
+    /// Begins behind a piece that was read before.
+    fn go_on(&mut self, piece: Piece, image: &mut Image) {
+        self.note(&piece);
+        for (path, mut node) in piece.nodes {
+            node.acl = image.list(node.acl.to_vec());
+            image.nodes.insert(path, node);
+        }
+    }
+
+    fn note(&mut self, piece: &Piece) {
+        self.begin = piece.next.clone();
+        self.damaged.extend(piece.damaged.iter().cloned());
+        let (oldest, newest) = self.versions.unwrap_or((piece.version, piece.version));
+        self.versions = Some((oldest.min(piece.version), newest.max(piece.version)));
+    }
+
+    async fn next_piece(&mut self) -> Result<Option<Piece>> {
         let Some(begin) = self.begin.clone() else {
             return Ok(None);
         };
         loop {
             match self.chunk(begin.clone()).await {
                 Ok((version, chunk, next)) => {
-                    self.begin = next;
-                    let mut nodes = Vec::new();
+                    let mut piece = Piece {
+                        version,
+                        next,
+                        ..Piece::default()
+                    };
                     for (path, read) in chunk {
                         match read {
                             Read::Nothing => {}
-                            Read::Damaged => drop(self.damaged.insert(path)),
-                            Read::Node(node) => nodes.push((path, node)),
+                            Read::Damaged => piece.damaged.push(path),
+                            Read::Node(node) => piece.nodes.push((path, node)),
                         }
                     }
-                    let (oldest, _) = self.versions.unwrap_or((version, version));
-                    self.versions = Some((oldest.min(version), version));
-                    return Ok(Some(nodes));
+                    self.note(&piece);
+                    return Ok(Some(piece));
                 }
                 Err(error) => self.transaction.on_error(error).await?,
             }

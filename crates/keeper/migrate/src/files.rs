@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_types)] // the user's files, read by the user's side
 
 use crate::image::Image;
-use crate::jute::Fault;
+use crate::jute::{Damage, Fault};
 use crate::log::Log;
 use crate::{Outcome, Tell, snapshot};
 use std::fs::File;
@@ -96,21 +96,23 @@ pub fn load(directories: &[PathBuf], tell: Tell<'_>) -> Outcome<Loaded> {
 
 fn read_snapshot(file: &Named) -> Outcome<Image> {
     let at = |fault: Fault| format!("{}: {fault}", file.shown());
+    let inside = |damage: Damage| format!("{}: {damage}", file.shown());
     match file.path.extension().and_then(|ending| ending.to_str()) {
         Some(ending @ ("gz" | "snappy")) => Err(format!(
             "{}: it is compressed; unpack it (.{ending}), or have the server take one without \
             zookeeper.snapshot.compression.method",
             file.shown()
         )),
-        _ => snapshot::read(file.open().map_err(at)?, file.zxid).map_err(at),
+        _ => snapshot::read(file.open().map_err(at)?, file.zxid).map_err(inside),
     }
 }
 
 fn apply(file: &Named, loaded: &mut Loaded, tell: Tell<'_>) -> Outcome {
     let at = |fault: Fault| format!("{}: {fault}", file.shown());
+    let inside = |damage: Damage| format!("{}: {damage}", file.shown());
     let mut log = Log::open(file.open().map_err(at)?).map_err(at)?;
     let mut is_first = true;
-    while let Some(entry) = log.next().map_err(at)? {
+    while let Some(entry) = log.next().map_err(inside)? {
         let (last, zxid) = (loaded.image.last_zxid, entry.moment.zxid);
         if zxid <= last {
             continue;
@@ -218,6 +220,34 @@ mod tests {
         let loaded = load(std::slice::from_ref(&empty), &|_, _| {}).expect("a tree");
         assert_eq!(loaded.snapshot, "snapshot.15");
         std::fs::remove_dir_all(&empty).expect("removed");
+    }
+
+    #[test]
+    fn a_snapshot_that_cannot_be_read_is_named_with_the_node_and_the_byte() {
+        let directory = std::env::temp_dir().join(format!("plinth-byte-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+        let mut bytes = std::fs::read(data.join("snapshot.15")).expect("it is there");
+        let find = |bytes: &[u8], what: &[u8]| bytes.windows(what.len()).position(|w| w == what);
+        let path = b"/kinds/ttl";
+        let at = find(&bytes, path).expect("the node is there");
+        // The length of its data.
+        bytes[at + path.len()] = 0x7f;
+        let file = directory.join("snapshot.15");
+        std::fs::write(&file, &bytes).expect("written");
+        let line = load(std::slice::from_ref(&directory), &|_, _| {}).err();
+        let said = format!(
+            "{}: at byte {}, node /kinds/ttl: a length of more than 256 MiB",
+            file.display(),
+            at - 4
+        );
+        assert_eq!(line, Some(said));
+        std::fs::write(&file, &bytes[..at]).expect("written");
+        let line = load(std::slice::from_ref(&directory), &|_, _| {}).err();
+        let line = line.expect("it is too short");
+        assert!(line.ends_with(": it ends too early"), "{line}");
+        assert!(line.contains(&format!("at byte {}", at - 4)), "{line}");
+        std::fs::remove_dir_all(&directory).expect("removed");
     }
 
     /// A log with one transaction, 0x19: a session ends.

@@ -5,6 +5,7 @@
 use bytes::Bytes;
 use plinth_core::texts;
 use plinth_keeper::wire::{Acl, Text};
+use std::fmt::{Display, Formatter};
 use std::io::{Read, Write};
 
 /// Longest string or buffer. ZooKeeper's own limit, `jute.maxbuffer`, is 1 MiB unless it was raised.
@@ -24,6 +25,26 @@ texts! {
 }
 
 pub type Taken<T> = Result<T, Fault>;
+
+/// A fault, and where it was found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Damage {
+    pub fault: Fault,
+    /// Where the record begins that cannot be taken.
+    pub offset: u64,
+    /// The node that it is about.
+    pub node: Option<Text>,
+}
+
+impl Display for Damage {
+    fn fmt(&self, out: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(out, "at byte {}", self.offset)?;
+        if let Some(node) = &self.node {
+            write!(out, ", node {node}")?;
+        }
+        write!(out, ": {}", self.fault)
+    }
+}
 
 /// Adler-32, the checksum of all of ZooKeeper's files.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +83,8 @@ impl Adler {
 pub struct Input<R> {
     inner: R,
     pub adler: Adler,
+    /// Bytes that were taken.
+    pub offset: u64,
 }
 
 impl<R: Read> Input<R> {
@@ -69,6 +92,7 @@ impl<R: Read> Input<R> {
         Input {
             inner,
             adler: Adler::new(),
+            offset: 0,
         }
     }
 
@@ -76,6 +100,7 @@ impl<R: Read> Input<R> {
         let mut bytes = [0; N];
         self.inner.read_exact(&mut bytes).map_err(fault)?;
         self.adler.add(&bytes);
+        self.offset += N as u64;
         Ok(bytes)
     }
 
@@ -110,6 +135,7 @@ impl<R: Read> Input<R> {
             }
         }
         self.adler.add(&bytes);
+        self.offset += len as u64;
         Ok(Some(bytes))
     }
 

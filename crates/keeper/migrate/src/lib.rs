@@ -11,12 +11,14 @@
 //!
 //! Ephemeral nodes stay behind: they belong to sessions, and sessions do not move.
 
+mod creating;
 mod export;
 mod extract;
 mod files;
 mod image;
 mod import;
 mod jute;
+mod kept;
 mod live;
 mod log;
 mod snapshot;
@@ -25,8 +27,9 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-pub use export::{Exported, to_files, to_live};
-pub use extract::{Extracted, extract};
+pub use creating::Live;
+pub use export::{Exported, Place, to_files};
+pub use extract::{Extracted, extract, extract_keeping};
 pub use files::{Loaded, load};
 pub use import::{Imported, from_files};
 pub use live::{LiveOptions, from_live};

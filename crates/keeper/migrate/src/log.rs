@@ -8,7 +8,7 @@
 //! The sum is the record's Adler-32. Where a server died while it wrote, the last record is torn: the log ends before.
 
 use crate::image::{Change, Moment};
-use crate::jute::{Adler, Fault, Input, Taken};
+use crate::jute::{Adler, Damage, Fault, Input, Taken};
 use plinth_keeper::paths;
 use plinth_keeper::tree::node::{CONTAINER_OWNER, Data, Lifetime, TTL_MS_MAX};
 use plinth_keeper::wire::{Text, opcode};
@@ -57,17 +57,26 @@ impl<R: Read> Log<R> {
     ///
     /// # Errors
     /// Something in the middle is damaged.
-    pub fn next(&mut self) -> Taken<Option<Entry>> {
+    pub fn next(&mut self) -> Result<Option<Entry>, Damage> {
         if self.has_ended {
             return Ok(None);
         }
+        let offset = self.input.offset;
+        let at = |fault, node| Damage {
+            fault,
+            offset,
+            node,
+        };
         match self.take_record() {
-            Ok(Some(record)) => parse(&record).map(Some),
+            Ok(Some(record)) => match parse(&record) {
+                Ok(entry) => Ok(Some(entry)),
+                Err(fault) => Err(at(fault, node_of(&record))),
+            },
             Ok(None) | Err(Fault::End) => {
                 self.has_ended = true;
                 Ok(None)
             }
-            Err(fault) => Err(fault),
+            Err(fault) => Err(at(fault, None)),
         }
     }
 
@@ -86,6 +95,19 @@ impl<R: Read> Log<R> {
             false => Err(Fault::Damaged("a checksum in the middle is wrong")),
         }
     }
+}
+
+/// The first node that a record names which cannot be read, if it names one.
+fn node_of(record: &[u8]) -> Option<Text> {
+    let mut input = Input::new(record);
+    let read = |input: &mut Input<&[u8]>| -> Taken<Text> {
+        let _session_cxid_zxid_time = (input.long()?, input.int()?, input.long()?, input.long()?);
+        if input.int()? == opcode::MULTI {
+            let _count_kind_length = (input.int()?, input.int()?, input.int()?);
+        }
+        input.text()
+    };
+    read(&mut input).ok().filter(|path| path.starts_with('/'))
 }
 
 /// Reads a record.
@@ -211,8 +233,13 @@ mod tests {
     /// Of ZooKeeper 3.9.3: transactions of all kinds.
     const REAL: &[u8] = include_bytes!("../tests/data/server/log.1");
 
-    fn all(bytes: &[u8]) -> Taken<Vec<Entry>> {
-        let mut log = Log::open(bytes)?;
+    fn all(bytes: &[u8]) -> Result<Vec<Entry>, Damage> {
+        let opened = Log::open(bytes).map_err(|fault| Damage {
+            fault,
+            offset: 0,
+            node: None,
+        });
+        let mut log = opened?;
         let mut entries = Vec::new();
         while let Some(entry) = log.next()? {
             entries.push(entry);
@@ -271,7 +298,9 @@ mod tests {
         }
         let mut damaged = REAL.to_vec();
         damaged[ends[1] + 20] ^= 1;
-        assert!(all(&damaged).is_err());
+        let found = all(&damaged).expect_err("it is damaged");
+        let said = format!("at byte {}: a checksum in the middle is wrong", ends[1]);
+        assert_eq!(found.to_string(), said);
         assert_eq!(all(b""), Ok(Vec::new()));
         assert!(all(b"ZKSNxxxxxxxxxxxxxxx").is_err());
     }
@@ -309,6 +338,28 @@ mod tests {
         assert_eq!(take_multi(&multi, 7), Ok(Vec::new()));
         let multi = [&[0, 0, 0, 1][..], &made].concat();
         assert_eq!(take_multi(&multi, 7).map(|all| all.len()), Ok(1));
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_is_named_by_its_place_and_its_node() {
+        let mut record = 7i64.to_be_bytes().to_vec();
+        record.extend(1i32.to_be_bytes());
+        record.extend(0x19i64.to_be_bytes());
+        record.extend(1000i64.to_be_bytes());
+        record.extend(opcode::SET_DATA.to_be_bytes());
+        record.extend([0, 0, 0, 2]);
+        record.extend(b"/a");
+        record.extend([0x7f, 0, 0, 0]);
+        let mut adler = Adler::new();
+        adler.add(&record);
+        let mut log = REAL[..16].to_vec();
+        log.extend(adler.sum().to_be_bytes());
+        log.extend((record.len() as i32).to_be_bytes());
+        log.extend(record);
+        log.push(END);
+        let found = all(&log).expect_err("it is damaged");
+        let said = "at byte 16, node /a: a length of more than 256 MiB";
+        assert_eq!(found.to_string(), said);
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //! everyone do everything.
 
 use crate::image::Image;
-use crate::jute::{Fault, Input, Output, Taken};
+use crate::jute::{Damage, Fault, Input, Output, Taken};
 use plinth_keeper::paths;
 use plinth_keeper::tree::node::{Counts, Data, Lifetime, Node, is_open, open_acl};
 use plinth_keeper::wire::{Acl, Text};
@@ -34,8 +34,25 @@ const TRAILER_BYTES_MAX: usize = 4096;
 ///
 /// # Errors
 /// The file is not whole, or no snapshot.
-pub fn read(input: impl Read, zxid: i64) -> Taken<Image> {
+pub fn read(input: impl Read, zxid: i64) -> Result<Image, Damage> {
     let mut input = Input::new(input);
+    let (mut begin, mut node) = (0, None);
+    let reading = read_all(&mut input, zxid, &mut |offset, path| {
+        (begin, node) = (offset, path);
+    });
+    reading.map_err(|fault| Damage {
+        fault,
+        offset: begin,
+        node,
+    })
+}
+
+/// Tells `at` where each part begins, and of which node it is.
+fn read_all<R: Read>(
+    input: &mut Input<R>,
+    zxid: i64,
+    at: &mut dyn FnMut(u64, Option<Text>),
+) -> Taken<Image> {
     if input.int()? != MAGIC {
         return Err(Fault::Damaged("it does not begin as a snapshot"));
     }
@@ -49,25 +66,39 @@ pub fn read(input: impl Read, zxid: i64) -> Taken<Image> {
     image.last_zxid = zxid;
     let mut lists: BTreeMap<i64, Rc<[Acl]>> = BTreeMap::from([(OPEN_LIST, open_acl())]);
     for _ in 0..input.int()? {
+        at(input.offset, None);
         let id = input.long()?;
         let list = input.acl()?;
         lists.insert(id, image.list(list));
     }
     loop {
+        let begin = input.offset;
+        at(begin, None);
         let path = input.text()?;
+        if path != "/" {
+            at(
+                begin,
+                Some(if path.is_empty() {
+                    "/".into()
+                } else {
+                    path.clone()
+                }),
+            );
+        }
         match path.as_str() {
             "/" => break,
-            "" => take_node(&mut input, "/".into(), &lists, &mut image)?,
+            "" => take_node(input, "/".into(), &lists, &mut image)?,
             _ if !paths::is_valid(&path) => {
                 return Err(Fault::Damaged("a path that the keeper cannot have"));
             }
-            _ => take_node(&mut input, path, &lists, &mut image)?,
+            _ => take_node(input, path, &lists, &mut image)?,
         }
     }
     if !image.nodes.contains_key("/") {
         return Err(Fault::Damaged("there is no root"));
     }
-    check_end(&mut input)?;
+    at(input.offset, None);
+    check_end(input)?;
     Ok(image)
 }
 

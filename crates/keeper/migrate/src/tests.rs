@@ -1,5 +1,7 @@
 //! Imports into a database in memory, and exports out of it.
 
+mod interrupted;
+
 use crate::extract::{catch_up, extract};
 use crate::import::from_files;
 use crate::target::Target;
