@@ -30,6 +30,7 @@ use plinth_core::{Error, Result as StoreResult};
 use plinth_runtime::sync::oneshot;
 use plinth_runtime::{Duration, Pace, planted, probe, sleep, trace, trace_warn};
 use std::pin::pin;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -556,7 +557,8 @@ async fn readable_list(
         if !tries.again() {
             return Ok(None);
         }
-        let read = async |replica: &Replica| replica.load_children(path, most).await;
+    let part = Cell::default();
+        let read = async |replica: &Replica| replica.load_more_children(path, most, &part).await;
         if !patiently(connection, path, read).await? {
             return Err(Code::CONNECTION_LOSS);
         }

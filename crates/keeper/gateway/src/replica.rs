@@ -347,6 +347,25 @@ impl Replica {
     /// memory, or longer to read than the store keeps a version. Who needs a list that is being read waits for that,
     /// and looks again.
     pub async fn load_children(&self, path: &str, most: usize) -> Result<bool> {
+        let part = Cell::default();
+        match self.load_more_children(path, most, &part).await {
+            // From the beginning again it would take as long.
+            Err(Error::transaction_too_old) if part.take().is_some() => Ok(false),
+            loaded => loaded,
+        }
+    }
+
+    /// As [`load_children`](Self::load_children), and goes on with a part of the list that was read before the store
+    /// forgot its version, if nothing has changed in the list since.
+    ///
+    /// # Errors
+    /// Those of the store; `transaction_too_old` leaves the part that was read.
+    pub async fn load_more_children(
+        &self,
+        path: &str,
+        most: usize,
+        kept: &Cell<Option<Part>>,
+    ) -> Result<bool> {
         let begun = self.listing.borrow().get(path).cloned();
         if let Some(has_ended) = begun {
             probe!("keeper_list_is_being_read");
@@ -354,37 +373,50 @@ impl Replica {
             return Ok(true);
         }
         let _listing = Listing::begin(self, path);
-        let version = self.version();
-        let (mut names, mut bytes) = (BTreeSet::new(), 0);
-        let mut rest = self.rows.children(path);
         let is_about = |changed: &str| changed == path || paths::parent(changed) == Some(path);
+        let before = kept.take();
+        let before = before.filter(|part| self.is_unchanged(part.since, is_about));
+        let mut part = before.unwrap_or_else(|| Part {
+            since: self.version(),
+            rest: self.rows.children(path),
+            names: BTreeSet::new(),
+            bytes: 0,
+        });
         loop {
+            let version = self.version();
             // Of rows with their data no more than a page is in memory.
             let most_at_once = Most::bytes(LIST_PAGE_BYTES.get());
-            let page = match self.store.page(version, rest.clone(), most_at_once).await {
-                // From the beginning again it would take as long.
-                Err(Error::transaction_too_old) if !names.is_empty() => return Ok(false),
+            let reading = self.store.page(version, part.rest.clone(), most_at_once);
+            let page = match reading.await {
+                Err(Error::transaction_too_old) if !part.names.is_empty() => {
+                    kept.set(Some(part));
+                    return Err(Error::transaction_too_old);
+                }
                 page => page?,
             };
             let found = page.rows.iter();
             for name in found.filter_map(|(key, _)| self.rows.child_of(path, key)) {
-                bytes += name.len() + CHILD_BYTES;
-                names.insert(Box::from(name));
+                part.bytes += name.len() + CHILD_BYTES;
+                part.names.insert(Box::from(name));
             }
-            if bytes > most {
+            if part.bytes > most {
                 return Ok(false);
             }
-            if !self.is_unchanged(version, is_about) {
+            if !self.is_unchanged(part.since, is_about) {
                 return Ok(true);
             }
+            // What was read is right at the version of now. There may come more that has this version.
+            part.since = part.since.max(self.version() - 1);
             match page.rows.last() {
-                Some((last, _)) if page.more => rest.begin = [last, &b"\0"[..]].concat().into(),
+                Some((last, _)) if page.more => {
+                    part.rest.begin = [last, &b"\0"[..]].concat().into();
+                }
                 _ => {
-                    let is_all = rest == self.rows.children(path);
+                    let is_all = part.rest == self.rows.children(path);
                     if is_all && page.rows.len() <= SMALL_LIST && !self.keeps_too_much() {
                         self.note_listed(path, version, &page.rows);
                     }
-                    self.cache.borrow_mut().insert_children(path, names);
+                    self.cache.borrow_mut().insert_children(path, part.names);
                     return Ok(true);
                 }
             }
@@ -623,6 +655,16 @@ impl Replica {
     pub fn bytes_of(&self, path: &str) -> usize {
         self.cache.borrow().bytes_of(path)
     }
+}
+
+/// What was read of a list of children.
+pub struct Part {
+    /// Later changes of the list are not in it.
+    since: Version,
+    /// The rows that are still to be read.
+    rest: KeyRange,
+    names: BTreeSet<Box<str>>,
+    bytes: usize,
 }
 
 /// A list of children that is being read, until whoever reads it has it or gives up.
