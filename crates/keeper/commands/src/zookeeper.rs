@@ -4,10 +4,11 @@ use plinth_keeper::Options;
 use plinth_terminal::Outcome;
 use plinth_terminal::numbers::within;
 
-/// No time-out of a session may be shorter than a gateway's own time-outs.
-const SESSION_TIMEOUT_MS_MIN: i64 = 4000;
+/// Two beats of a gateway: nobody would live for less.
+const SESSION_TIMEOUT_MS_MIN: i64 = 500;
 const SESSION_TIMEOUT_MS_MAX: i64 = 24 * 3_600_000;
-const TICK_MS_MIN: i64 = SESSION_TIMEOUT_MS_MIN / 2;
+/// Nobody has a time-out below 4 s who does not ask for it.
+const TICK_MS_MIN: i64 = 2000;
 const SUPER_DIGEST: &str = "PLINTH_KEEPER_SUPER_DIGEST";
 
 #[derive(clap::Args, Clone, Debug)]

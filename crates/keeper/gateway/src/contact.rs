@@ -24,8 +24,6 @@ use std::cell::Cell;
 
 /// So many answers of the store, each as late as a beat's, another gateway may wait for until it has a session.
 const TRIPS: u32 = 4;
-/// No session has a shorter time-out. So for that long after a beat that has landed, others have ended none.
-const SHORTEST_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// How much older than a request the beat may be that covers the answer.
 pub fn hold() -> Duration {
@@ -79,10 +77,13 @@ pub struct Contact {
     /// How long the gateway has tried since one landed.
     tried: Cell<Duration>,
     ticked: Cell<Instant>,
+    /// No session of this gateway has a shorter time-out. So for that long after a beat that has landed, others have
+    /// ended none.
+    shortest: Duration,
 }
 
-impl Default for Contact {
-    fn default() -> Self {
+impl Contact {
+    pub fn new(shortest: Duration) -> Self {
         Contact {
             proved: Cell::new(Moment::now()),
             landed: Cell::new(Moment::now()),
@@ -92,11 +93,10 @@ impl Default for Contact {
             judged: Cell::new(now()),
             tried: Cell::default(),
             ticked: Cell::new(now()),
+            shortest,
         }
     }
-}
 
-impl Contact {
     /// A beat has landed that was sent right after `sent`.
     pub fn landed(&self, sent: Moment) {
         let at = Moment::now();
@@ -150,7 +150,7 @@ impl Contact {
 
     /// Others may have ended sessions of this gateway before the beat that lands now.
     pub fn may_have_lost(&self) -> bool {
-        self.proved.get().elapsed() > SHORTEST_TIMEOUT
+        self.proved.get().elapsed() > self.shortest
     }
 
     /// How long others may need to take up a session.
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn answers_are_covered_by_when_a_beat_was_sent_and_time_without_one_does_not_count() {
         simulated(async {
-            let contact = Contact::default();
+            let contact = Contact::new(ms(4000));
             sleep(ms(800)).await;
             let (heard, sent) = (Moment::now(), Moment::now());
             assert!(contact.covers(&heard));
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn beats_that_take_long_prove_contact_if_they_come_often() {
         simulated(async {
-            let contact = Contact::default();
+            let contact = Contact::new(ms(4000));
             let (mut under_way, mut heard) = (std::collections::VecDeque::new(), Vec::new());
             for beat in 0..40 {
                 under_way.push_back(Moment::now());
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn beats_may_land_in_any_order_and_no_time_is_given_back_twice() {
         simulated(async {
-            let contact = Contact::default();
+            let contact = Contact::new(ms(4000));
             let first = Moment::now();
             sleep(ms(250)).await;
             let second = Moment::now();
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn who_could_not_run_is_not_isolated() {
         simulated(async {
-            let contact = Contact::default();
+            let contact = Contact::new(ms(4000));
             control().busy_process(current_process(), ms(60_000));
             try_for(&contact, ms(61_000)).await;
             assert!(!contact.covers(&Moment::now()) && !contact.is_isolated());

@@ -116,7 +116,10 @@ mod tests {
     }
 
     async fn some() {
-        let (contact, total) = (Rc::new(Contact::default()), Rc::new(Watch::new(0)));
+        let (contact, total) = (
+            Rc::new(Contact::new(Duration::from_secs(4))),
+            Rc::new(Watch::new(0)),
+        );
         let (ours, theirs) = [(); 2]
             .map(|()| Held::new(contact.clone(), total.clone()))
             .into();
@@ -162,7 +165,7 @@ mod tests {
         let simulation = Simulation::new(1, SimConfig::default());
         let machine = simulation.add_machine(Locality::default());
         let many = async {
-            let contact = Rc::new(Contact::default());
+            let contact = Rc::new(Contact::new(Duration::from_secs(4)));
             sleep(hold() + tick()).await;
             let held = Held::new(contact.clone(), Rc::new(Watch::new(0)));
             for _ in 0..10_000 {

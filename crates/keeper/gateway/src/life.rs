@@ -38,8 +38,8 @@ pub struct Options {
     pub tree: String,
     /// ZooKeeper's unit of time. Time-outs of sessions are from 2 to 20 of them, unless others are given.
     pub tick_ms: u32,
-    /// ZooKeeper's `minSessionTimeout`. Not below what [`Options::default`] gives: a gateway that is cut off needs
-    /// the time to notice it.
+    /// ZooKeeper's `minSessionTimeout`. Clients with a time-out below what [`Options::default`] gives may lose their
+    /// sessions while they look for another gateway.
     pub min_session_timeout_ms: Option<u32>,
     /// ZooKeeper's `maxSessionTimeout`. Not below the shortest.
     pub max_session_timeout_ms: Option<u32>,
@@ -160,13 +160,14 @@ impl Life {
             pipeline: begun.writes,
             replica: begun.replica,
             clients,
-            contact: Rc::default(),
+            contact: Rc::new(Contact::new(Duration::from_millis(shortest.into()))),
             held_bytes: Rc::new(Watch::new(0)),
             is_first: Cell::new(false),
             totals: Cell::default(),
             address: gateway.address,
             beats: Cell::new(0),
         };
+        let (shortest, _) = gateway.options.session_timeouts_ms();
         Ok(Rc::new(life))
     }
 

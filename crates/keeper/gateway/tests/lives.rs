@@ -4,6 +4,7 @@
 mod ends;
 mod held;
 mod pings;
+mod short;
 mod slow;
 
 use bytes::Bytes;
@@ -64,16 +65,23 @@ impl World {
     }
 
     async fn with(gateways: u8, delay: Duration) -> Rc<World> {
+        World::with_options(gateways, delay, Options::default()).await
+    }
+
+    async fn with_options(gateways: u8, delay: Duration, options: Options) -> Rc<World> {
+        let options = Options {
+            max_connections_per_address: 0,
+            ..options
+        };
         let store = MemoryCluster::new();
         store.set_delay(delay);
         let gateways = (0..gateways).map(|n| {
             let id = control().add_machine(Locality::default());
             let store = store.apart();
-            let of_gateway = store.clone();
+            let of_gateway = (store.clone(), options.clone());
             let process = control().start_process(id, address(n), move || {
-                let store = of_gateway.clone();
+                let (store, options) = of_gateway.clone();
                 Box::pin(async move {
-                    let options = Options::default();
                     let keeper = Keeper::listen(store.database(), address(n), options).await;
                     keeper.expect("its port is free").serve().await;
                 })
@@ -510,19 +518,23 @@ fn a_session_that_ends_early_is_found() {
 
 /// Whatever breaks: no session ends before the time-out after the last request whose answer came.
 async fn storm(clients: usize) -> Rc<World> {
-    let world = World::new(ms(random::below(5))).await;
+    storm_over(World::new(ms(random::below(5))).await, clients, ms(4000)).await
+}
+
+async fn storm_over(world: Rc<World>, clients: usize, wanted: Duration) -> Rc<World> {
     let until = now() + ms(40_000);
     let one = async |world: Rc<World>| {
         while now() < until {
             let gateway = world.any();
-            let opening = timeout(ms(3000), Client::connect(address(gateway), 4000, None)).await;
+            let opening = Client::connect(address(gateway), wanted.as_millis() as i32, None);
+            let opening = timeout(ms(3000), opening).await;
             let Some(Ok(client)) = opening else {
                 sleep(ms(100)).await;
                 continue;
             };
             let mut life = Life {
                 world: world.clone(),
-                timeout: ms(4000),
+                timeout: wanted,
                 session: client.session(),
                 answered: now() - ms(3000),
             };
@@ -557,7 +569,8 @@ async fn live(life: &mut Life, mut client: Client) {
             sleep(ms(random::below(100))).await;
         }
         drop(client);
-        let away = ms([0, 1000, 3800, 3950][random::below(4) as usize]);
+        let of_80 = [0, 20, 76, 79][random::below(4) as usize];
+        let away = life.timeout * of_80 / 80;
         sleep_until((life.answered + away).max(now())).await;
         loop {
             let to = life.world.any();
