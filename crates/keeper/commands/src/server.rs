@@ -59,6 +59,7 @@ pub struct Arguments {
 /// Whose database does not answer for so long is told.
 const SILENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(500);
+const REFUSALS_TOLD_EVERY: Duration = Duration::from_secs(60);
 
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 2181);
 
@@ -134,6 +135,16 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
     let serving = race(serving, telling);
     match unless_interrupted(serving).await.map_err(&at)? {
         None => Ok(()),
+/// Tells of what operators should know, for ever, unless somebody else does.
+async fn tell(arguments: &Arguments, keeper: &Keeper, connection: &Connection) {
+    if arguments.serving.tells_of_itself() {
+        let most = arguments.clients.max_connections_per_address();
+        let refusing = tell_of_refusals(keeper, most);
+        race(tell_of_silence(keeper, connection), refusing).await;
+    }
+    std::future::pending().await
+}
+
         Some(_) => keeper.stopped().map_or(Ok(()), |why| Err(at(why))),
     }
 }
@@ -155,6 +166,24 @@ async fn tell_of_silence(keeper: &Keeper, connection: &Connection) {
                 eprintln!("plinth: keeper server: its clients wait: {why}");
                 is_told = true;
             }
+/// Says whose connections are refused because there are too many of them, and by which flag there may be more.
+async fn tell_of_refusals(keeper: &Keeper, most: usize) {
+    let mut told = 0;
+    loop {
+        sleep(LOOK).await;
+        let (refused, address) = keeper.refused();
+        if let Some(address) = address.filter(|_| refused > told) {
+            let new = refused - told;
+            eprintln!(
+                "plinth: keeper server: {address} has {most} connections, as many as an address may have: {new} more \
+                 were refused (--max-connections-per-address)"
+            );
+            told = refused;
+            sleep(REFUSALS_TOLD_EVERY).await;
+        }
+    }
+}
+
         }
     }
 }

@@ -23,7 +23,7 @@ pub struct ForClients {
     #[arg(long, value_name = "MS", value_parser = within::<u32>(SESSION_TIMEOUT_MS_MIN..=SESSION_TIMEOUT_MS_MAX))]
     max_session_timeout_ms: Option<u32>,
     /// Most connections that one address may have, as ZooKeeper's maxClientCnxns; 0 is no limit
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(long, value_name = "N", default_value_t = 60)]
     max_connections_per_address: usize,
     /// Refuse what hard limits of quotas do not allow, and trace what passes soft ones, as ZooKeeper's enforceQuota
     #[arg(long)]
@@ -86,8 +86,13 @@ impl ForClients {
         }
     }
 
-    /// Chooses the same in a process that is started. A secret is not for its arguments, which others see.
-    pub fn hand_on(&self, command: &mut std::process::Command) {
+    pub fn max_connections_per_address(&self) -> usize {
+        self.max_connections_per_address
+    }
+
+    /// Chooses the same in a process that is started under this name. A secret is not for its arguments, which others
+    /// see.
+    pub fn hand_on(&self, command: &mut std::process::Command, name: &str) {
         command.args(["--tick-ms", &self.tick_ms.to_string()]);
         let most = self.max_connections_per_address.to_string();
         command.args(["--max-connections-per-address", &most]);

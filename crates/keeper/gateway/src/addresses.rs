@@ -27,6 +27,8 @@ pub struct Addresses {
     taken: RefCell<BTreeMap<IpAddr, Taken>>,
     next: Cell<u64>,
     refused: Cell<u64>,
+    /// The address of the last that was.
+    last: Cell<Option<IpAddr>>,
     told: Cell<Option<Instant>>,
 }
 
@@ -64,15 +66,26 @@ impl Addresses {
     fn refuse(&self, address: IpAddr, most: usize) {
         probe!("keeper_address_has_many_connections");
         self.refused.set(self.refused.get() + 1);
+        self.last.set(Some(address));
         if self.told.get().is_none_or(|at| at.elapsed() >= QUIET_FOR) {
             self.told.set(Some(now()));
-            trace_warn!("KeeperTooManyConnections", "address" => address, "limit" => most);
+            trace_warn!(
+                "KeeperTooManyConnections",
+                "address" => address,
+                "limit" => most,
+                "flag" => "--max-connections-per-address"
+            );
         }
     }
 
     /// Connections that found no place, or lost it to one that came later.
     pub fn refused(&self) -> u64 {
         self.refused.get()
+    }
+
+    /// Whose connection was the last of them.
+    pub fn last_refused(&self) -> Option<IpAddr> {
+        self.last.get()
     }
 }
 

@@ -13,7 +13,7 @@ use plinth_runtime::serve::{Connection, accept};
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Boxed, Duration, TaskGroup, now, race, sleep, trace, trace_warn};
 use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
@@ -27,6 +27,8 @@ pub fn run(place: plinth_workload::Place) -> Boxed<'static, ()> {
         let options = Options {
             enforce_quota: true,
             ..Options::default()
+            // All that a workload has come from few machines.
+            max_connections_per_address: 0,
         };
         match Keeper::listen(database, place.listen, options).await {
             Ok(keeper) => keeper.serve().await,

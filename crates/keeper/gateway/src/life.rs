@@ -64,7 +64,7 @@ impl Default for Options {
             tick_ms: 2000,
             min_session_timeout_ms: None,
             max_session_timeout_ms: None,
-            max_connections_per_address: 10_000,
+            max_connections_per_address: 60,
             super_digest: None,
             x509_super_user: None,
             enforce_quota: false,

@@ -197,7 +197,7 @@ async fn ask_on_and_on(client: &Client, slowest: &Cell<Duration>) -> Infallible 
 
 async fn stay_well(cluster: &Cluster) {
     let address = SocketAddr::from(([127, 0, 0, 1], free_ports(1)));
-    let gateway = start_gateway(cluster, address, &[]);
+    let gateway = start_gateway(cluster, address, &["--max-connections-per-address", "0"]);
     let client = connect(address, None).await;
     ask(&client, create("/long", LONG)).await.expect("created");
     let before = resident_kib(gateway.0.id());

@@ -89,7 +89,7 @@ impl Servers {
             command.args(["--machine", &format!("m{i}"), "--zone", &format!("z{i}")]);
         } else {
             // The workload holds the gateways to hard limits, as in the simulator.
-            command.arg("--enforce-quota");
+            command.args(["--enforce-quota", "--max-connections-per-address", "0"]);
         }
         let child = command
             .arg("-C")
