@@ -1,6 +1,6 @@
 //! What an operator may choose for ZooKeeper's clients, wherever they come in.
 
-use plinth_keeper::Options;
+use plinth_keeper::{Options, Words};
 use plinth_terminal::Outcome;
 use plinth_terminal::numbers::within;
 
@@ -26,6 +26,10 @@ pub struct ForClients {
     #[arg(long, value_name = "N", default_value_t = 60)]
     max_connections_per_address: usize,
     /// Refuse what hard limits of quotas do not allow, and trace what passes soft ones, as ZooKeeper's enforceQuota
+    /// Four-letter words that are answered, with commas between them, or `*` for all, as ZooKeeper's
+    /// 4lw.commands.whitelist; srvr and isro are answered whatever it says
+    #[arg(long, value_name = "LIST", default_value_t = Words::default())]
+    commands: Words,
     #[arg(long)]
     enforce_quota: bool,
     /// Answer as ZooKeeper and no more: without what ClickHouse asks its own keeper for, and without /keeper

@@ -3,6 +3,7 @@
 use crate::counters::Spread;
 use crate::life::{Gateway, Life};
 use crate::reads::system;
+use crate::words::Word;
 use crate::{dump, monitor};
 use bytes::BufMut;
 use plinth_core::output::Output;
@@ -20,61 +21,18 @@ pub const VERSION: &str = concat!(
     ", built on 10/17/2024 23:21 GMT"
 );
 
-macro_rules! words {
-    ($($name:ident = $text:literal;)*) => {
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum Word { $($name),* }
-        impl Word {
-            pub fn parse(bytes: &[u8; 4]) -> Option<Word> {
-                match bytes {
-                    $($text => Some(Word::$name),)*
-                    _ => None,
-                }
-            }
-        }
-    };
-}
-
-words! {
-    Ruok = b"ruok";
-    Stat = b"stat";
-    Srvr = b"srvr";
-    Mntr = b"mntr";
-    Cons = b"cons";
-    Dump = b"dump";
-    Wchs = b"wchs";
-    Wchc = b"wchc";
-    Wchp = b"wchp";
-    Conf = b"conf";
-    Envi = b"envi";
-    Isro = b"isro";
-    Crst = b"crst";
-    Srst = b"srst";
-    Dirs = b"dirs";
-    // Those from here on are of ClickHouse's keeper.
-    Apiv = b"apiv";
-    Ftfl = b"ftfl";
-    Rcvr = b"rcvr";
-    Csnp = b"csnp";
-    Lgif = b"lgif";
-    Rqld = b"rqld";
-    Ydld = b"ydld";
-    Rclc = b"rclc";
-    Clrs = b"clrs";
-}
-
-impl Word {
-    fn is_of_clickhouse(self) -> bool {
-        self as usize >= Word::Apiv as usize
-    }
-}
-
 /// Answers a word. The connection ends when the answer is written.
 pub async fn answer_word(gateway: &Rc<Gateway>, word: Word, outbox: &Outbox) {
     if word.is_of_clickhouse() && !gateway.options.clickhouse {
         return; // as every word that is not known
     }
-    let text = text_of(gateway, word).await;
+    let text = match gateway.options.words.has(word) {
+        true => text_of(gateway, word).await,
+        false => format!(
+            "{} is not executed because it is not in the whitelist.\n",
+            word.text()
+        ),
+    };
     let append = |out: &mut Output| {
         out.buffer().put_slice(text.as_bytes());
         Ok::<(), ()>(())
@@ -136,6 +94,7 @@ async fn text_of(gateway: &Gateway, word: Word) -> String {
             "Server stats reset.\n".into()
         }
         Word::Dirs => "datadir_size: 0\nlogdir_size: 0\n".into(),
+        Word::Gtmk | Word::Stmk | Word::Hash => String::new(), // on no list
         Word::Apiv => system::API_VERSION.into(),
         Word::Ftfl => system::FLAGS
             .iter()

@@ -1,6 +1,5 @@
 //! The first bytes of a connection: an administrator's word, or a client that wants a session.
 
-use crate::admin;
 use crate::contact::{Moment, hold};
 use crate::life::{Gateway, Life};
 use crate::replica::Replica;
@@ -10,6 +9,7 @@ use crate::watches::Client;
 use crate::wire::{
     ConnectAnswer, ConnectRequest, decode_connect_request, encode_connect_answer, take_frame,
 };
+use crate::words::Word;
 use crate::writes::Outcome;
 use bytes::Bytes;
 use plinth_core::output::Output;
@@ -27,7 +27,7 @@ const LIFE_LIMIT: Duration = Duration::from_secs(5);
 const PASSWORD_BYTES: usize = 16;
 
 pub enum Begun {
-    Word(admin::Word),
+    Word(Word),
     Connect(ConnectRequest),
 }
 
@@ -35,7 +35,7 @@ pub enum Begun {
 pub async fn await_greeting(inbox: &mut Inbox) -> Option<Begun> {
     let greeting = async {
         loop {
-            if let Some(word) = inbox.buffer.first_chunk::<4>().and_then(admin::Word::parse) {
+            if let Some(word) = inbox.buffer.first_chunk::<4>().and_then(Word::parse) {
                 return Some(Begun::Word(word));
             }
             if let Some(frame) = take_frame(&mut inbox.buffer, GREETING_BYTES_MAX).ok()? {

@@ -42,6 +42,7 @@ pub mod tree;
 mod watches;
 pub mod wire;
 pub mod workload;
+mod words;
 pub mod writes;
 pub mod zxid;
 
@@ -49,6 +50,7 @@ pub use doors::Doors;
 pub use gateway::Keeper;
 pub use life::Options;
 
+pub use words::Words;
 use plinth_runtime::{knob, metric};
 
 knob! {

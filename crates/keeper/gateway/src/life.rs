@@ -18,6 +18,7 @@ use crate::tree::totals::Totals;
 use crate::watches::{Client, Watches};
 use crate::wire::Code;
 use crate::writes::{Outcome, Writes, code_of};
+use crate::words::Words;
 use crate::{BEAT_MS, HELD_BYTES_MAX, acl};
 use plinth_runtime::sync::{Notify, Watch};
 use plinth_runtime::{

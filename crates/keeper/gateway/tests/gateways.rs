@@ -4,7 +4,7 @@ use bytes::Bytes;
 use plinth_client::testing::MemoryCluster;
 use plinth_keeper::client::{Client, Failure};
 use plinth_keeper::wire::{Acl, Answer, Code, CreateKind, Request, create_flags};
-use plinth_keeper::{Keeper, Options};
+use plinth_keeper::{Keeper, Options, Words};
 use plinth_runtime::{Duration, Task, spawn, timeout};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -22,7 +22,12 @@ pub struct Gateway {
 
 impl Gateway {
     pub async fn start(cluster: &MemoryCluster) -> Gateway {
-        Gateway::start_with(cluster, Options::default()).await
+        let options = Options {
+            max_connections_per_address: 0,
+            words: Words::all(),
+            ..Options::default()
+        };
+        Gateway::start_with(cluster, options).await
     }
 
     pub async fn start_with(cluster: &MemoryCluster, options: Options) -> Gateway {

@@ -4,7 +4,7 @@ use plinth_client::testing::MemoryCluster;
 use plinth_core::output::Output;
 use plinth_keeper::client::Client;
 use plinth_keeper::wire::{Acl, Code, CreateKind, Request, create_flags};
-use plinth_keeper::{Keeper, Options};
+use plinth_keeper::{Keeper, Options, Words};
 use plinth_runtime::real::block_on;
 use plinth_runtime::serve::Inbox;
 use plinth_runtime::{Duration, Task, net, sleep, spawn, timeout};
@@ -14,6 +14,14 @@ use std::rc::Rc;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn start(options: Options) -> (Rc<Keeper>, Task<()>) {
+/// What an operator chooses who asks for all words.
+fn all_words() -> Options {
+    Options {
+        words: Words::all(),
+        ..Options::default()
+    }
+}
+
     let address: SocketAddr = ([127, 0, 0, 1], 0).into();
     let database = MemoryCluster::new().database();
     let keeper = Keeper::listen(database, address, options).await;
@@ -60,7 +68,7 @@ fn time_outs_are_between_the_shortest_and_the_longest_that_were_chosen() {
         let options = Options {
             min_session_timeout_ms: Some(6000),
             max_session_timeout_ms: Some(8000),
-            ..Options::default()
+            ..all_words()
         };
         let (keeper, _serving) = start(options).await;
         for (asked, given) in [(1000, 6000), (7000, 7000), (60_000, 8000)] {
@@ -73,7 +81,7 @@ fn time_outs_are_between_the_shortest_and_the_longest_that_were_chosen() {
         for line in [
             "minSessionTimeout=6000",
             "maxSessionTimeout=8000",
-            "maxClientCnxns=1000",
+            "maxClientCnxns=60",
         ] {
             assert!(said.contains(line), "{said}");
         }
@@ -81,7 +89,41 @@ fn time_outs_are_between_the_shortest_and_the_longest_that_were_chosen() {
 }
 
 #[test]
-fn a_dump_has_the_ephemeral_nodes_of_each_session() {
+fn strangers_are_answered_the_words_that_were_chosen() {
+    block_on(async {
+        let (keeper, _serving) = start(Options::default()).await;
+        let client = Client::connect(keeper.address(), 10_000, None).await;
+        let _client = client.expect("it serves");
+        let said = word(keeper.address(), "srvr").await;
+        assert!(said.starts_with("Zookeeper version: "), "{said}");
+        assert_eq!(word(keeper.address(), "isro").await, "rw");
+        for other in ["ruok", "stat", "mntr", "crst", "hash", "rcvr", "csnp"] {
+            let said = word(keeper.address(), other).await;
+            let expected = format!("{other} is not executed because it is not in the whitelist.\n");
+            assert_eq!(said, expected);
+        }
+        let chosen = Options {
+            words: "ruok,apiv".parse().expect("words"),
+            ..Options::default()
+        };
+        let (keeper, _serving) = start(chosen).await;
+        let client = Client::connect(keeper.address(), 10_000, None).await;
+        let _client = client.expect("it serves");
+        for (asked, said) in [("ruok", "imok"), ("apiv", "3"), ("isro", "rw")] {
+            assert_eq!(word(keeper.address(), asked).await, said);
+        }
+        let said = word(keeper.address(), "mntr").await;
+        assert!(said.contains("not in the whitelist"), "{said}");
+        // The pages are for operators, and say all.
+        assert_eq!(
+            keeper.command("mntr").await["error"],
+            serde_json::Value::Null
+        );
+    });
+}
+
+#[test]
+fn an_address_has_at_most_sixty_connections_unless_an_operator_says_otherwise() {
     block_on(async {
         let (keeper, _serving) = start(Options::default()).await;
         let one = Client::connect(keeper.address(), 10_000, None)
@@ -113,7 +155,7 @@ fn numbers_of_open_files_and_quotas_stand_under_zookeepers_names() {
     block_on(async {
         let options = Options {
             enforce_quota: true,
-            ..Options::default()
+            ..all_words()
         };
         let (keeper, _serving) = start(options).await;
         let client = Client::connect(keeper.address(), 10_000, None)
@@ -167,7 +209,7 @@ fn numbers_of_open_files_and_quotas_stand_under_zookeepers_names() {
 #[test]
 fn a_silent_client_is_disconnected_when_its_session_has_ended() {
     block_on(async {
-        let (keeper, _serving) = start(Options::default()).await;
+        let (keeper, _serving) = start(all_words()).await;
         let (reader, mut writer) = net::connect(keeper.address()).await.expect("it listens");
         let greeting = plinth_keeper::wire::ConnectRequest {
             protocol_version: 0,

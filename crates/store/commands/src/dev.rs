@@ -412,6 +412,8 @@ fn start(arguments: &Arguments, plan: &Plan, cluster: &Path, i: u16) -> Outcome<
             command.args(["keeper", "server"]);
             let trace = arguments.data_dir.join("keeper.jsonl");
             command.arg("--trace").arg(trace);
+            // Only this machine reaches it: all connections come from one address.
+            command.args(["--max-connections-per-address", "0", "--commands", "*"]);
             (
                 "keeper",
                 SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port),

@@ -169,7 +169,8 @@ fn wrong_usage_exits_with_two() {
         &["server"],
         &["nothing"],
         &["bench", "run"],
-        &["keeper", "server", "--min-session-timeout-ms", "3999"],
+        &["keeper", "server", "--min-session-timeout-ms", "499"],
+        &["keeper", "server", "--commands", "srvr,nope"],
         &["keeper", "bench", "run", "--server", "127.0.0.1:2181"],
         &["keeper", "bench", "run", "--server", "a=nowhere"],
         &[

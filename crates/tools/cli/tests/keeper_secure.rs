@@ -107,6 +107,7 @@ impl Place {
     fn gateway(&self, cluster: &Cluster, more: &[&str]) -> Server {
         let mut arguments = self.arguments("--secure-listen", more);
         arguments.extend(["--pages".into(), self.admin.to_string()]);
+        arguments.extend(["--commands".into(), "*".into()]);
         let arguments: Vec<&str> = arguments.iter().map(|one| &one[..]).collect();
         let gateway = start_gateway(cluster, self.plain, &arguments);
         self.await_gateway();

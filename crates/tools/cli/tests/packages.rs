@@ -366,8 +366,8 @@ fn the_server_comes_back_and_is_confined(machine: &Machine) {
 
 fn a_gateway_serves(machine: &Machine) {
     machine.must("systemctl start plinth-keeper");
-    let ask = "bash -c 'exec 3<>/dev/tcp/127.0.0.1/2181; echo ruok >&3; cat <&3'";
-    machine.wait_for(ask, "imok");
+    let ask = "bash -c 'exec 3<>/dev/tcp/127.0.0.1/2181; echo isro >&3; cat <&3'";
+    machine.wait_for(ask, "rw");
     let first = main_process(machine, "plinth-keeper");
     let status = machine.must(&format!("cat /proc/{first}/status"));
     assert!(status.contains("CapBnd:\t0000000000000000"), "{status}");

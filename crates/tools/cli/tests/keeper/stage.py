@@ -199,6 +199,7 @@ class Plinth:
 
     def start_gateway(self, stage, i, address):
         command = [self.binary, "keeper", "server", "--listen", address, "-C", self.file]
+        command += ["--commands", "*", "--max-connections-per-address", "0"]
         return stage.process("gateway-%d" % i, [*command, "--trace", stage.work / ("gateway-%d.jsonl" % i)])
 
     def cli(self, statement):
