@@ -126,15 +126,15 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
     }
     let serving = race(keeper.serve(), admin::answer(&keeper, questions));
     let serving = race(serving, tell_when_stopped(&keeper, &at));
-    let telling = async {
-        match arguments.serving.tells_of_itself() {
-            true => tell_of_silence(&keeper, &connection).await,
-            false => std::future::pending().await,
-        }
-    };
-    let serving = race(serving, telling);
-    match unless_interrupted(serving).await.map_err(&at)? {
+    let serving = race(serving, tell(arguments, &keeper, &connection));
+    let ended = unless_interrupted(serving).await.map_err(&at)?;
+    keeper.log_stop().await;
+    match ended {
         None => Ok(()),
+        Some(_) => keeper.stopped().map_or(Ok(()), |why| Err(at(why))),
+    }
+}
+
 /// Tells of what operators should know, for ever, unless somebody else does.
 async fn tell(arguments: &Arguments, keeper: &Keeper, connection: &Connection) {
     if arguments.serving.tells_of_itself() {
@@ -143,10 +143,6 @@ async fn tell(arguments: &Arguments, keeper: &Keeper, connection: &Connection) {
         race(tell_of_silence(keeper, connection), refusing).await;
     }
     std::future::pending().await
-}
-
-        Some(_) => keeper.stopped().map_or(Ok(()), |why| Err(at(why))),
-    }
 }
 
 /// Says which coordinators do not answer when the database has been silent for a while, and when it is there again.
@@ -166,6 +162,10 @@ async fn tell_of_silence(keeper: &Keeper, connection: &Connection) {
                 eprintln!("plinth: keeper server: its clients wait: {why}");
                 is_told = true;
             }
+        }
+    }
+}
+
 /// Says whose connections are refused because there are too many of them, and by which flag there may be more.
 async fn tell_of_refusals(keeper: &Keeper, most: usize) {
     let mut told = 0;
@@ -180,10 +180,6 @@ async fn tell_of_refusals(keeper: &Keeper, most: usize) {
             );
             told = refused;
             sleep(REFUSALS_TOLD_EVERY).await;
-        }
-    }
-}
-
         }
     }
 }

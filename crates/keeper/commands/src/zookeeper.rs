@@ -3,6 +3,7 @@
 use plinth_keeper::{Options, Words};
 use plinth_terminal::Outcome;
 use plinth_terminal::numbers::within;
+use std::path::PathBuf;
 
 /// Two beats of a gateway: nobody would live for less.
 const SESSION_TIMEOUT_MS_MIN: i64 = 500;
@@ -25,11 +26,11 @@ pub struct ForClients {
     /// Most connections that one address may have, as ZooKeeper's maxClientCnxns; 0 is no limit
     #[arg(long, value_name = "N", default_value_t = 60)]
     max_connections_per_address: usize,
-    /// Refuse what hard limits of quotas do not allow, and trace what passes soft ones, as ZooKeeper's enforceQuota
     /// Four-letter words that are answered, with commas between them, or `*` for all, as ZooKeeper's
     /// 4lw.commands.whitelist; srvr and isro are answered whatever it says
     #[arg(long, value_name = "LIST", default_value_t = Words::default())]
     commands: Words,
+    /// Refuse what hard limits of quotas do not allow, and trace what passes soft ones, as ZooKeeper's enforceQuota
     #[arg(long)]
     enforce_quota: bool,
     /// Answer as ZooKeeper and no more: without what ClickHouse asks its own keeper for, and without /keeper
@@ -38,6 +39,10 @@ pub struct ForClients {
     /// Where this process is, as /keeper/availability_zone tells ClickHouse's clients, who choose a near one
     #[arg(long, value_name = "NAME")]
     zone: Option<String>,
+    /// File for who changes which nodes, in the form of ZooKeeper's audit log (its audit.enable); up to ten older ones
+    /// of 10 MiB stand beside it
+    #[arg(long, value_name = "FILE")]
+    operations_log: Option<PathBuf>,
     /// Id of the super user, as ZooKeeper's superDigest: `super:` and the hash of the password
     #[arg(long, value_name = "DIGEST", env = SUPER_DIGEST, value_parser = parse_digest)]
     super_digest: Option<String>,
@@ -78,6 +83,8 @@ impl ForClients {
             enforce_quota: self.enforce_quota,
             clickhouse: !self.no_clickhouse,
             zone: self.zone.clone(),
+            words: self.commands.clone(),
+            operations_log: self.operations_log.clone(),
         };
         let shortest = self.min_session_timeout_ms.unwrap_or(2 * self.tick_ms);
         let longest = self.max_session_timeout_ms.unwrap_or(20 * self.tick_ms);
@@ -100,6 +107,7 @@ impl ForClients {
         command.args(["--tick-ms", &self.tick_ms.to_string()]);
         let most = self.max_connections_per_address.to_string();
         command.args(["--max-connections-per-address", &most]);
+        command.args(["--commands", &self.commands.to_string()]);
         for (name, chosen) in [
             ("--min-session-timeout-ms", self.min_session_timeout_ms),
             ("--max-session-timeout-ms", self.max_session_timeout_ms),
@@ -113,6 +121,11 @@ impl ForClients {
         }
         if self.no_clickhouse {
             command.arg("--no-clickhouse");
+        }
+        if let Some(file) = &self.operations_log {
+            let mut file = file.clone().into_os_string();
+            file.push(format!(".{name}"));
+            command.arg("--operations-log").arg(file);
         }
         if let Some(zone) = &self.zone {
             command.args(["--zone", zone]);

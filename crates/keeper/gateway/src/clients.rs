@@ -2,6 +2,7 @@
 
 use crate::alarm::Alarm;
 use crate::connection::Connection;
+use crate::operations::Operations;
 use crate::replica::Replica;
 use crate::sessions::Sessions;
 use crate::tree::change::Change;
@@ -27,11 +28,50 @@ pub struct Clients {
     pub guards: RefCell<BTreeMap<Text, Rc<[Acl]>>>,
     /// `None` if quotas are not enforced.
     pub alarm: Option<Rc<Alarm>>,
+    pub operations: Option<Rc<Operations>>,
+    /// For the log of operations: nodes that the last transaction has deleted, and the session that it has ended.
+    pub gone: RefCell<Gone>,
+}
+
+/// What a transaction has deleted.
+#[derive(Default)]
+pub struct Gone {
+    zxid: i64,
+    paths: Vec<Text>,
+    session: Option<i64>,
 }
 
 impl Clients {
     pub fn is_connected(&self, client: Client) -> bool {
         self.connections.borrow().contains_key(&client)
+    }
+
+    fn note_gone(&self, change: &Change, zxid: i64) {
+        if self.operations.is_none() {
+            return;
+        }
+        let mut gone = self.gone.borrow_mut();
+        if gone.zxid != zxid {
+            *gone = Gone {
+                zxid,
+                ..Gone::default()
+            };
+        }
+        match change {
+            Change::Deleted(path) => gone.paths.push(path.clone()),
+            Change::SessionClosed { session } => gone.session = Some(*session),
+            _ => {}
+        }
+    }
+
+    /// The transaction that has ended the session is the last one.
+    pub fn log_end(&self, session: i64) {
+        let gone = std::mem::take(&mut *self.gone.borrow_mut());
+        if let Some(operations) = &self.operations
+            && gone.session == Some(session)
+        {
+            operations.session_ended(session, &gone.paths);
+        }
     }
 
     /// Tells those who watch the node, or its parent's list of children, and may read it.
@@ -95,6 +135,7 @@ fn may_read(connection: &Connection, acl: &[Acl]) -> bool {
 
 impl Listener for Clients {
     fn before(&self, replica: &Replica, change: &Change, zxid: i64) {
+        self.note_gone(change, zxid);
         match change {
             Change::Created(path, node) => {
                 self.fire(replica, path, Happened::Created, Some(node), zxid);

@@ -4,6 +4,7 @@ use crate::backing::{Backing, NoLife};
 use crate::counters::Counters;
 use crate::doors::{Doors, Origin, Secure};
 use crate::life::{Gateway, Life, Options};
+use crate::operations::Operations;
 use crate::stored::Stored;
 use crate::{commands, leases, monitor, requests};
 use plinth_client::Database;
@@ -26,9 +27,9 @@ pub fn run(place: plinth_workload::Place) -> Boxed<'static, ()> {
         let database = plinth_client::connect(place.cluster);
         let options = Options {
             enforce_quota: true,
-            ..Options::default()
             // All that a workload has come from few machines.
             max_connections_per_address: 0,
+            ..Options::default()
         };
         match Keeper::listen(database, place.listen, options).await {
             Ok(keeper) => keeper.serve().await,
@@ -92,6 +93,10 @@ impl Keeper {
             }
             let address = plain.or(secure.as_ref().map(|secure| secure.address));
             let address = address.ok_or("there is no address to listen at")?;
+            let operations = match options.operations_log.clone() {
+                Some(path) => Some(Rc::new(Operations::open(path).await?)),
+                None => None,
+            };
             let gateway = Rc::new(Gateway {
                 options,
                 backing,
@@ -104,6 +109,7 @@ impl Keeper {
                 started: now(),
                 counters: Rc::new(Counters::default()),
                 alarm: Rc::default(),
+                operations,
                 addresses: Rc::default(),
             });
             Ok(Keeper {
@@ -158,6 +164,20 @@ impl Keeper {
             });
             race(race(plain, secure), live(&self.gateway)).await;
         })
+    }
+
+    /// How many connections found no place because their address has too many, and the address of the last.
+    pub fn refused(&self) -> (u64, Option<IpAddr>) {
+        let addresses = &self.gateway.addresses;
+        (addresses.refused(), addresses.last_refused())
+    }
+
+    /// Notes in the log of operations that the gateway ends, and waits until all of that is written.
+    pub async fn log_stop(&self) {
+        if let Some(operations) = &self.gateway.operations {
+            operations.of_server("serverStop", "invoked");
+            operations.flushed().await;
+        }
     }
 
     /// True while what it stands on answers it.

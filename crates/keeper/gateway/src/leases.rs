@@ -294,11 +294,12 @@ fn end(life: &Rc<Life>, over: Over, under_way: &Rc<UnderWay>) {
         owner: Owner::Gone { gateway, lease },
         found: Default::default(),
     };
-    let (under_way, by) = (under_way.clone(), life.id);
+    let (under_way, by, clients) = (under_way.clone(), life.id, life.clients.clone());
     let done = move |_: &Replica, outcome: Outcome, _: Vec<_>| {
         under_way.ends.borrow_mut().remove(&session);
         if code_of(&outcome).is_none() {
             probe!("keeper_session_of_gone_gateway_ends");
+            clients.log_end(session);
             let session = format!("{session:#x}");
             trace!("KeeperSessionExpires", "gateway" => gateway, "session" => session, "by" => by);
         }

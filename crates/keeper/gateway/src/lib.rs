@@ -24,6 +24,7 @@ mod leases;
 pub mod left;
 mod life;
 mod monitor;
+mod operations;
 pub mod paths;
 mod pipeline;
 pub mod queue;
@@ -41,16 +42,16 @@ mod talk;
 pub mod tree;
 mod watches;
 pub mod wire;
-pub mod workload;
 mod words;
+pub mod workload;
 pub mod writes;
 pub mod zxid;
 
 pub use doors::Doors;
 pub use gateway::Keeper;
 pub use life::Options;
-
 pub use words::Words;
+
 use plinth_runtime::{knob, metric};
 
 knob! {
@@ -96,6 +97,10 @@ knob! {
     pub ENTRY_BYTES: usize = "keeper_entry_bytes", 60_000, sim 100, 500, legal 100, 60_000;
     /// Entries of the stream of changes that are read at a time.
     pub READ_ENTRIES: usize = "keeper_read_entries", 10_000, sim 1, 100, legal 1, 100_000;
+    /// A file of the log of operations that has reached this size is renamed, and the next one begun.
+    pub OPERATIONS_LOG_BYTES: u64 = "keeper_operations_log_bytes", 10 << 20, legal 1000, 1 << 30;
+    /// Files of the log of operations that are kept beside the one that is written.
+    pub OPERATIONS_LOG_FILES: usize = "keeper_operations_log_files", 10, legal 1, 1000;
     /// A gateway that has seen no change of another one for so long counts on being alone.
     pub ALONE_AFTER_MS: u64 = "keeper_alone_after_ms", 1000, sim 1, 5000;
 }

@@ -12,13 +12,14 @@ use crate::connection::Connection;
 use crate::contact::{Contact, Moment, tick};
 use crate::counters::Counters;
 use crate::doors::Secure;
+use crate::operations::Operations;
 use crate::replica::Replica;
 use crate::tree::execute::{Operation, Owner};
 use crate::tree::totals::Totals;
 use crate::watches::{Client, Watches};
 use crate::wire::Code;
-use crate::writes::{Outcome, Writes, code_of};
 use crate::words::Words;
+use crate::writes::{Outcome, Writes, code_of};
 use crate::{BEAT_MS, HELD_BYTES_MAX, acl};
 use plinth_runtime::sync::{Notify, Watch};
 use plinth_runtime::{
@@ -27,6 +28,7 @@ use plinth_runtime::{
 };
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 /// Most beats that are under way. If they take two seconds, one still lands with each that is due.
@@ -56,6 +58,10 @@ pub struct Options {
     pub clickhouse: bool,
     /// Where this gateway is, for ClickHouse's clients, who choose a near one.
     pub zone: Option<String>,
+    /// Four-letter words that are answered, ZooKeeper's `4lw.commands.whitelist`.
+    pub words: Words,
+    /// File for who changes which nodes, ZooKeeper's `audit.enable`.
+    pub operations_log: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -71,6 +77,8 @@ impl Default for Options {
             enforce_quota: false,
             clickhouse: true,
             zone: None,
+            words: Words::default(),
+            operations_log: None,
         }
     }
 }
@@ -108,6 +116,7 @@ pub struct Gateway {
     pub started: Instant,
     pub counters: Rc<Counters>,
     pub alarm: Rc<Alarm>,
+    pub operations: Option<Rc<Operations>>,
     pub addresses: Rc<Addresses>,
 }
 
@@ -148,6 +157,8 @@ impl Life {
             watches: RefCell::new(Watches::new(random::u64())),
             connections: RefCell::default(),
             guards: RefCell::default(),
+            operations: gateway.operations.clone(),
+            gone: RefCell::default(),
             alarm: gateway.options.enforce_quota.then(|| gateway.alarm.clone()),
         });
         let by = Beginning {
@@ -156,6 +167,7 @@ impl Life {
             listener: clients.clone(),
         };
         let begun = gateway.backing.begin(by).await?;
+        let (shortest, _) = gateway.options.session_timeouts_ms();
         let life = Life {
             id,
             pipeline: begun.writes,
@@ -168,7 +180,6 @@ impl Life {
             address: gateway.address,
             beats: Cell::new(0),
         };
-        let (shortest, _) = gateway.options.session_timeouts_ms();
         Ok(Rc::new(life))
     }
 
@@ -313,6 +324,7 @@ impl Life {
         let done = move |_: &Replica, outcome: Outcome, _: Vec<_>| {
             match code_of(&outcome) {
                 None => {
+                    clients.log_end(session);
                     let session = format!("{session:#x}");
                     trace!("KeeperSessionExpires", "gateway" => clients.gateway, "session" => session);
                 }

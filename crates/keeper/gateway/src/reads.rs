@@ -10,6 +10,7 @@ mod reserved;
 pub mod system;
 
 use crate::acl;
+use crate::operations;
 use crate::paths;
 use crate::replica::Replica;
 use crate::store::may_pass;
@@ -29,8 +30,8 @@ use bytes::Bytes;
 use plinth_core::{Error, Result as StoreResult};
 use plinth_runtime::sync::oneshot;
 use plinth_runtime::{Duration, Pace, planted, probe, sleep, trace, trace_warn};
-use std::pin::pin;
 use std::cell::Cell;
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -198,7 +199,14 @@ async fn rest(connection: &Talk, request: Request) -> Result<Answer, Code> {
             };
             Ok(Answer::WhoAmI(identities.iter().map(info).collect()))
         }
-        Request::Reconfig { .. } => Err(Code::RECONFIG_DISABLED),
+        Request::Reconfig { .. } => {
+            operations::refused(
+                connection.gateway.operations.as_ref(),
+                connection,
+                "reconfig",
+            );
+            Err(Code::RECONFIG_DISABLED)
+        }
         _ => Err(Code::UNIMPLEMENTED),
     }
 }
@@ -549,6 +557,7 @@ async fn readable_list(
     let path = paths::named(path);
     let replica = &connection.life.replica;
     let is_known = || replica.with_children(path, |_| ()).is_some();
+    let part = Cell::default();
     loop {
         let node = readable(connection, path).await?;
         if is_known() || system::is_shown(connection, path) {
@@ -557,7 +566,6 @@ async fn readable_list(
         if !tries.again() {
             return Ok(None);
         }
-    let part = Cell::default();
         let read = async |replica: &Replica| replica.load_more_children(path, most, &part).await;
         if !patiently(connection, path, read).await? {
             return Err(Code::CONNECTION_LOSS);

@@ -14,6 +14,7 @@ use crate::counters::{Asked, Kind};
 use crate::doors::Origin;
 use crate::held::Held;
 use crate::life::{Gateway, Life};
+use crate::operations::Audited;
 use crate::replica::Replica;
 use crate::talk::Talk;
 use crate::tree::execute::{Caller, Executed, Operation, Owner, Shape};
@@ -395,7 +396,16 @@ impl Talk {
         self.life.may_hold_more().await;
         self.pending.set(self.pending.get() + 1);
         let connection = self.connection.clone();
+        let audited = Audited::of(self.gateway.operations.as_ref(), &connection, &operation);
+        let ends = matches!(operation, Operation::CloseSession { .. });
+        let clients = self.life.clients.clone();
         let complete = move |_: &Replica, outcome: Outcome, stats: Vec<StepStat>| {
+            if let Some(audited) = audited {
+                audited.log(&outcome);
+            }
+            if ends {
+                clients.log_end(connection.session);
+            }
             connection.counters.answered(asked);
             connection.write_is_done();
             connection.answers(&heard);

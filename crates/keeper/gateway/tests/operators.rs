@@ -7,13 +7,13 @@ use plinth_keeper::wire::{Acl, Code, CreateKind, Request, create_flags};
 use plinth_keeper::{Keeper, Options, Words};
 use plinth_runtime::real::block_on;
 use plinth_runtime::serve::Inbox;
-use plinth_runtime::{Duration, Task, net, sleep, spawn, timeout};
+use plinth_runtime::{Duration, Task, disk, net, sleep, spawn, timeout};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::rc::Rc;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-async fn start(options: Options) -> (Rc<Keeper>, Task<()>) {
 /// What an operator chooses who asks for all words.
 fn all_words() -> Options {
     Options {
@@ -22,6 +22,7 @@ fn all_words() -> Options {
     }
 }
 
+async fn start(options: Options) -> (Rc<Keeper>, Task<()>) {
     let address: SocketAddr = ([127, 0, 0, 1], 0).into();
     let database = MemoryCluster::new().database();
     let keeper = Keeper::listen(database, address, options).await;
@@ -126,6 +127,155 @@ fn strangers_are_answered_the_words_that_were_chosen() {
 fn an_address_has_at_most_sixty_connections_unless_an_operator_says_otherwise() {
     block_on(async {
         let (keeper, _serving) = start(Options::default()).await;
+        let mut clients = Vec::new();
+        for _ in 0..60 {
+            let client = Client::connect(keeper.address(), 10_000, None).await;
+            clients.push(client.expect("there is room"));
+        }
+        let refused = Client::connect(keeper.address(), 10_000, None).await;
+        assert!(refused.is_err(), "one more");
+        let any_number = Options {
+            max_connections_per_address: 0,
+            ..Options::default()
+        };
+        let (keeper, _serving) = start(any_number).await;
+        for _ in 0..70 {
+            let client = Client::connect(keeper.address(), 10_000, None).await;
+            clients.push(client.expect("there is room"));
+        }
+    });
+}
+
+#[test]
+fn a_session_may_be_shorter_than_four_seconds_if_that_is_asked_for() {
+    block_on(async {
+        let options = Options {
+            min_session_timeout_ms: Some(500),
+            ..Options::default()
+        };
+        let (keeper, _serving) = start(options).await;
+        for (asked, given) in [(100, 500), (1500, 1500), (60_000, 40_000)] {
+            let client = Client::connect(keeper.address(), asked, None).await;
+            assert_eq!(client.expect("it serves").timeout_ms(), given);
+        }
+    });
+}
+
+/// The lines of a log of operations, without their times.
+async fn operations(keeper: &Keeper, file: &Path) -> Vec<String> {
+    keeper.log_stop().await;
+    let text = disk::read_file(file).await.expect("it is there");
+    let text = String::from_utf8(text.to_vec()).expect("text");
+    let fields = text.lines().map(|line| {
+        let (at, fields) = line
+            .split_once(" INFO audit.Slf4jAuditLogger: ")
+            .expect("a line");
+        assert_eq!(at.len(), "2026-11-28 13:15:10,123".len(), "{line}");
+        fields.replace('\t', " ")
+    });
+    fields.collect()
+}
+
+/// A client that has changed something by each kind of request.
+async fn change_all(keeper: &Keeper) -> Client {
+    let client = Client::connect(keeper.address(), 10_000, None).await;
+    let client = client.expect("it serves");
+    let auth = Request::Auth {
+        kind: 0,
+        scheme: "digest".into(),
+        auth: Some("bob\n:secret".into()),
+    };
+    client.submit(auth).await.expect("a user");
+    made(&client, "/a", "", create_flags::PERSISTENT).await;
+    made(&client, "/a/n-", "", create_flags::PERSISTENT_SEQUENTIAL).await;
+    made(&client, "/e", "", create_flags::EPHEMERAL).await;
+    let set = |path: &str| Request::SetData {
+        path: path.into(),
+        data: Some("secret data".into()),
+        version: -1,
+    };
+    let delete = |path: &str| Request::Delete {
+        path: path.into(),
+        version: -1,
+    };
+    client.submit(set("/a")).await.expect("set");
+    assert!(client.submit(set("/a\n/b")).await.is_err());
+    let set_acl = Request::SetAcl {
+        path: "/a".into(),
+        acl: Acl::open(),
+        version: -1,
+    };
+    client.submit(set_acl).await.expect("set");
+    let multi = |operations| client.submit(Request::Multi { operations });
+    let check = Request::Check {
+        path: "/a".into(),
+        version: -1,
+    };
+    let several = vec![create("/b", "", 0), check, delete("/b")];
+    multi(several).await.expect("an answer");
+    multi(vec![delete("/b"), set("/a")])
+        .await
+        .expect("an answer");
+    let read = Request::GetData {
+        path: "/a".into(),
+        watch: false,
+    };
+    client.submit(read).await.expect("read");
+    client
+}
+
+#[test]
+fn the_log_of_operations_says_who_has_changed_what() {
+    let file = std::env::temp_dir().join(format!("plinth-operations-{}.log", std::process::id()));
+    block_on(async {
+        let options = Options {
+            operations_log: Some(file.clone()),
+            ..Options::default()
+        };
+        let (keeper, _serving) = start(options).await;
+        let client = change_all(&keeper).await;
+        let session = client.session_id();
+        client.close().await.expect("closed");
+        let who = format!("session={session:#x} user=127.0.0.1,bob\\u000a ip=127.0.0.1");
+        let other = format!("session={session:#x} user=bob\\u000a,127.0.0.1 ip=127.0.0.1");
+        let found = operations(&keeper, &file).await;
+        let found: Vec<String> = found
+            .iter()
+            .map(|line| line.replace(&other, &who))
+            .collect();
+        let by_client = [
+            "create znode=/a znode_type=persistent result=success",
+            "create znode=/a/n-0000000000 znode_type=persistent_sequential result=success",
+            "create znode=/e znode_type=ephemeral result=success",
+            "setData znode=/a result=success",
+            "setData znode=/a\\u000a/b result=failure",
+            "setAcl znode=/a acl=world:anyone:cdrwa result=success",
+            "create znode=/b znode_type=persistent result=success",
+            "delete znode=/b result=success",
+            "multiOperation result=failure",
+        ];
+        let mut expected = vec!["user=plinth operation=serverStart result=success".to_string()];
+        expected.extend(
+            by_client
+                .iter()
+                .map(|line| format!("{who} operation={line}")),
+        );
+        expected.push(format!(
+            "session={session:#x} user=plinth operation=ephemeralZNodeDeletionOnSessionCloseOrExpire znode=/e \
+             result=success"
+        ));
+        expected.push("user=plinth operation=serverStop result=invoked".into());
+        assert_eq!(found, expected);
+        let text = found.join("\n");
+        assert!(!text.contains("secret"), "{text}");
+        disk::remove(&file).await.expect("removed");
+    });
+}
+
+#[test]
+fn a_dump_has_the_ephemeral_nodes_of_each_session() {
+    block_on(async {
+        let (keeper, _serving) = start(all_words()).await;
         let one = Client::connect(keeper.address(), 10_000, None)
             .await
             .expect("it serves");

@@ -7,9 +7,7 @@ use plinth_keeper::Options;
 use plinth_keeper::client::Client;
 use plinth_keeper::tree::quota::{Counted, Limits, Quota, Used};
 use plinth_keeper::tree::rows::Rows;
-use plinth_keeper::wire::{
-    Acl, Answer, Code, MultiResult, Request, Stat, Text, create_flags,
-};
+use plinth_keeper::wire::{Acl, Answer, Code, MultiResult, Request, Stat, Text, create_flags};
 use plinth_runtime::knobs::{Knobs, set_knobs};
 use plinth_runtime::real::block_on;
 use plinth_runtime::{Duration, join_all, race, random, sleep, timeout};

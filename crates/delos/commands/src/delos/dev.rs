@@ -291,7 +291,7 @@ fn start(arguments: &Arguments, i: u16) -> Outcome<Supervised> {
             let address = SocketAddr::new(at.address.ip(), first + i);
             command.args(["--zookeeper-admin", &address.to_string()]);
         }
-        arguments.clients.hand_on(&mut command);
+        arguments.clients.hand_on(&mut command, &at.name);
     }
     Supervised::start(
         format!("replica {} at {}", at.name, at.address),

@@ -6,7 +6,7 @@ use super::frame::{Header, put_frame};
 use super::jute::{
     Malformed, STRING_BYTES_MIN, Taken, put_bool, put_buffer, put_int, put_long, put_optional_text,
     put_text, put_texts, take_bool, take_buffer, take_int, take_long, take_optional_list,
-    take_optional_text, take_text,
+    take_optional_text,
 };
 pub use super::kinds::{CreateKind, Request};
 use super::multi;
@@ -568,7 +568,7 @@ fn take_wide_read_step(opcode: i32, input: &mut Bytes) -> Taken<Option<Request>>
     }
 }
 
-/// As ZooKeeper's server: it cannot read a request of reads and writes, and ends at a write before it has read anything.
+/// As ZooKeeper's server: it cannot read a request of reads and writes, and where all are writes it ends at the first.
 fn as_far_as_it_goes(steps: Vec<Step>) -> Taken<Request> {
     let all = steps.len();
     let writes = steps.iter().filter(|step| matches!(step, Step::Write));
