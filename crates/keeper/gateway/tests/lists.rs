@@ -147,7 +147,7 @@ fn a_hundred_thousand_children_with_data_are_listed_within_the_memory_of_their_n
                     created: CHILDREN as i32 + 1,
                     present: CHILDREN as i32 + 1,
                 };
-                transaction.set(rows.counts("/0"), counts.to_bytes().to_vec());
+                transaction.set(rows.counts("/0"), counts.to_bytes());
                 Ok(())
             });
             planting.await.expect("written");
