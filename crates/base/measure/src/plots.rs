@@ -7,6 +7,7 @@ use std::fmt::Write;
 const INFALLIBLE: &str = "writing to a string";
 /// Colours of sets of runs; more sets begin again.
 const COLOURS: usize = 4;
+const SECONDS_BETWEEN_MARKS: usize = 5;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--text:#1c2430;--faint:#5b6675;--page:#fff;--line:#dde2ea;\
@@ -31,6 +32,8 @@ font-size:.8rem}\
 .axis{position:relative;height:1.2rem;color:var(--faint)}.axis span{position:absolute;transform:translateX(-50%)}\
 .axis span:first-child{transform:none}.axis span:last-child{transform:translateX(-100%)}\
 .c0{background:var(--c0)}.c1{background:var(--c1)}.c2{background:var(--c2)}.c3{background:var(--c3)}\
+.seconds{display:flex;align-items:flex-end;gap:1px;height:6rem;border-bottom:1px solid var(--line)}\
+.seconds i{flex:1;min-height:1px}\
 .key{display:flex;flex-wrap:wrap;gap:.3rem 1.2rem;padding:0;list-style:none}\
 .key i{display:inline-block;width:.8rem;height:.8rem;border-radius:2px;margin-right:.4rem}\
 table{border-collapse:collapse;width:100%;font-size:.82rem;font-variant-numeric:tabular-nums;margin-top:1rem}\
@@ -116,6 +119,32 @@ pub fn bars(
     out.push_str("</figure>");
 }
 
+/// A plot of what each second had, as high as `most` at most.
+pub fn seconds(out: &mut String, title: &str, set: usize, values: &[u64], most: u64) {
+    let (title, colour) = (escape(title), colour(set));
+    write!(
+        out,
+        "<figure><figcaption>{title}</figcaption><div class=\"seconds\">"
+    )
+    .expect(INFALLIBLE);
+    for (second, value) in values.iter().enumerate() {
+        let height = *value as f64 / most.max(1) as f64 * 100.0;
+        let number = grouped(*value as f64);
+        write!(
+            out,
+            "<i class=\"c{colour}\" style=\"height:{height:.1}%\" title=\"second {second}: {number}\"></i>"
+        )
+        .expect(INFALLIBLE);
+    }
+    out.push_str("</div><div class=\"axis\">");
+    let count = values.len().max(1);
+    for second in (0..count).step_by(SECONDS_BETWEEN_MARKS) {
+        let place = second as f64 / count as f64 * 100.0;
+        write!(out, "<span style=\"left:{place:.2}%\">{second} s</span>").expect(INFALLIBLE);
+    }
+    out.push_str("</div></figure>");
+}
+
 const QUANTILES: [(&str, &str); 4] = [
     ("p50", "p50"),
     ("p90", "p90"),
@@ -178,4 +207,19 @@ pub fn latencies(out: &mut String, title: &str, rows: &[Row<'_>]) {
         write!(out, "<span style=\"left:{:.2}%\">{ms}</span>", place(ms)).expect(INFALLIBLE);
     }
     out.push_str("</div></div></figure>");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_second_has_a_column_as_high_as_its_share() {
+        let mut out = String::new();
+        seconds(&mut out, "a & b", 1, &[50, 0, 1000, 7, 7, 7], 1000);
+        assert!(out.contains("a &amp; b") && out.matches("<i class=\"c1\"").count() == 6);
+        assert!(out.contains("height:5.0%\" title=\"second 0: 50\""));
+        assert!(out.contains("height:100.0%\" title=\"second 2: 1 000\""));
+        assert!(out.contains("0 s</span>") && out.contains("5 s</span>"));
+    }
 }

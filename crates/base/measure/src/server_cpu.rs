@@ -18,6 +18,11 @@ const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 const IDLE_LOOKS: usize = 3;
 const LOOKS_MAX: usize = 60;
 
+/// [`until_settled`] looks this often, and so often in a row it must find nothing to do: longer than a storage server
+/// pauses.
+const SETTLE_LOOK: Duration = Duration::from_millis(500);
+const SETTLE_LOOKS: usize = 4;
+
 /// CPU time and memory of a set of processes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
@@ -25,6 +30,8 @@ pub struct Usage {
     pub cpu_s: f64,
     /// Resident memory, summed over the processes.
     pub memory_bytes: u64,
+    /// The most that was ever resident, of each process by itself, summed.
+    pub memory_peak_bytes: u64,
 }
 
 impl Usage {
@@ -32,7 +39,7 @@ impl Usage {
     pub fn since(&self, before: &Usage) -> Usage {
         Usage {
             cpu_s: (self.cpu_s - before.cpu_s).max(0.0),
-            memory_bytes: self.memory_bytes,
+            ..self.clone()
         }
     }
 }
@@ -48,6 +55,7 @@ pub fn usage(pids: &[u32]) -> Option<Usage> {
         sum.cpu_s += ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         sum.memory_bytes += bytes_of("VmRSS:", &status).unwrap_or(0);
+        sum.memory_peak_bytes += bytes_of("VmHWM:", &status).unwrap_or(0);
     }
     Some(sum)
 }
@@ -74,6 +82,53 @@ pub async fn until_idle(pids: &[u32], busy: impl Fn()) {
             return;
         }
         before = now;
+    }
+}
+
+/// Waits until the processes have done what a run has left to them, for `most` at most. Returns the CPU time that they
+/// took for it: a server that puts work off has not saved it. The time of idle processes does not count.
+pub async fn until_settled(pids: &[u32], most: Duration) -> f64 {
+    let usage_of_each =
+        || -> Option<Vec<Usage>> { pids.iter().map(|pid| usage(&[*pid])).collect() };
+    let Some(mut before) = usage_of_each() else {
+        return 0.0;
+    };
+    let mut settling = Settling::default();
+    for _ in 0..most.as_millis() / SETTLE_LOOK.as_millis() {
+        plinth_runtime::sleep(SETTLE_LOOK).await;
+        let Some(now) = usage_of_each() else { break };
+        if settling.look(&before, &now) {
+            break;
+        }
+        before = now;
+    }
+    settling.cpu_s
+}
+
+/// What was seen of processes that finish their work.
+#[derive(Default)]
+struct Settling {
+    /// Up to the last look at which they had work.
+    cpu_s: f64,
+    /// Since that look.
+    idle_s: f64,
+    idle_looks: usize,
+}
+
+impl Settling {
+    /// Returns whether there is no more work.
+    fn look(&mut self, before: &[Usage], now: &[Usage]) -> bool {
+        let both = before.iter().zip(now);
+        self.idle_s += both
+            .map(|(before, now)| now.since(before).cpu_s)
+            .sum::<f64>();
+        if are_idle(before, now, SETTLE_LOOK) {
+            self.idle_looks += 1;
+        } else {
+            self.cpu_s += std::mem::take(&mut self.idle_s);
+            self.idle_looks = 0;
+        }
+        self.idle_looks == SETTLE_LOOKS
     }
 }
 
@@ -176,6 +231,7 @@ mod tests {
         assert_eq!(processes_listening_at(&[address]), [std::process::id()]);
         let used = usage(&[std::process::id()]).expect("we live");
         assert!(used.memory_bytes > 100_000, "{used:?}");
+        assert!(used.memory_peak_bytes >= used.memory_bytes, "{used:?}");
         drop(listener);
         assert_eq!(processes_listening_at(&[address]), Vec::<u32>::new());
         assert_eq!(usage(&[]), None);
@@ -196,6 +252,25 @@ mod tests {
         assert!(are_idle(&before, &idle, second));
         let busy = after(&[1.0, 2.0, 3.2, 4.0, 5.0]);
         assert!(!are_idle(&before, &busy, second));
+    }
+
+    #[test]
+    fn work_that_was_put_off_counts_up_to_its_end_and_pauses_belong_to_it() {
+        let at = |cpu_s: f64| {
+            let of = |cpu_s| Usage {
+                cpu_s,
+                ..Usage::default()
+            };
+            vec![of(cpu_s), of(7.0)]
+        };
+        let looks = [0.0, 0.4, 0.42, 0.44, 0.84, 0.86, 0.88, 0.9, 0.92];
+        let mut settling = Settling::default();
+        let mut ends = looks
+            .windows(2)
+            .map(|pair| settling.look(&at(pair[0]), &at(pair[1])));
+        assert_eq!(ends.position(|is_end| is_end), Some(7));
+        drop(ends);
+        assert!((settling.cpu_s - 0.84).abs() < 1e-9);
     }
 
     #[test]
