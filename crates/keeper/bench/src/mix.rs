@@ -1,7 +1,9 @@
 //! The workloads: which kinds of requests they make, how often, and of which nodes.
 //!
 //! They are those of the paper about FDBKeeper (PVLDB 18, 2025, section 6), with the nodes that its authors' published
-//! settings describe. Each session has one request under way, as in the paper, unless the user wants more.
+//! settings describe. Each session has one request under way, as in the paper, unless the user wants more. A few more
+//! workloads ask what the paper leaves out: sessions that do not wait for each answer, names that are numbered, and
+//! nodes that everybody wants.
 
 use plinth_core::words;
 use plinth_runtime::random::Generator;
@@ -30,6 +32,14 @@ pub enum Shape {
     Newest { inserts: f64 },
     /// Every node of the load is created once.
     Load,
+    /// One node after the other is set.
+    SetsInTurn,
+    /// New nodes below many others; they are removed when the round is over.
+    Creates,
+    /// New nodes below one, whose names the server numbers; they are removed when the round is over.
+    Numbered,
+    /// Half gets, half sets of so many records.
+    Hot { records: u64 },
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -39,13 +49,17 @@ pub struct Workload {
     pub shape: Shape,
     /// An operator's command is run meanwhile, and sessions whose connection breaks come back.
     pub is_disturbed: bool,
+    /// Sessions, if their number is a part of the workload.
+    pub clients: Option<usize>,
+    /// The same of the requests of a session under way.
+    pub outstanding: Option<usize>,
 }
 
 /// Of the reads of the mixes, this share are gets; the others list the children of a node.
 const GETS_OF_READS: f64 = 0.9;
 
-/// Names that [`Workload::parse`] knows, besides `reads-N` for other numbers.
-const NAMES: [&str; 20] = [
+/// Names that [`Workload::parse`] knows, besides `reads-N` and `hot-N` for other numbers.
+const NAMES: [&str; 25] = [
     "zookeeper",
     "clickhouse",
     "reads-0",
@@ -64,9 +78,19 @@ const NAMES: [&str; 20] = [
     "ycsb-c",
     "ycsb-d",
     "ycsb-f",
+    "one-session-sets",
+    "one-session-creates",
+    "numbered-creates",
+    "hot-1",
+    "hot-10",
     "bulk-load",
     "failures",
 ];
+
+/// Of the workloads that are one session with many requests under way: as ClickHouse's servers are.
+const OUTSTANDING: usize = 100;
+/// Sessions that all create below the same node.
+const NUMBERING: usize = 100;
 
 /// So many percent reads; the writes are set, create and remove in equal parts.
 fn reads(percent: f64) -> Shape {
@@ -110,26 +134,56 @@ impl Workload {
                 "60% reads, 40% writes, while --disturb runs".into(),
                 reads(60.0),
             ),
-            _ => {
-                let percent: u32 = name.strip_prefix("reads-")?.parse().ok()?;
-                let about = format!(
-                    "{percent}% reads (get and list 9:1), {}% writes",
-                    100 - percent.min(100)
-                );
-                (percent <= 100).then_some((about, reads(percent.into())))?
-            }
+            "one-session-sets" => (
+                "one session sets nodes, each another one, 100 under way".into(),
+                Shape::SetsInTurn,
+            ),
+            "one-session-creates" => (
+                "one session creates nodes below many others, 100 under way".into(),
+                Shape::Creates,
+            ),
+            "numbered-creates" => (
+                "100 sessions create numbered nodes below the same one".into(),
+                Shape::Numbered,
+            ),
+            _ => of_number(name)?,
+        };
+        let (clients, outstanding) = match shape {
+            Shape::SetsInTurn | Shape::Creates => (Some(1), Some(OUTSTANDING)),
+            Shape::Numbered => (Some(NUMBERING), None),
+            _ => (None, None),
         };
         Some(Workload {
             name: name.into(),
             about,
             shape,
             is_disturbed: name == "failures",
+            clients,
+            outstanding,
         })
     }
 
     pub fn is_load(&self) -> bool {
         self.shape == Shape::Load
     }
+}
+
+/// The workloads whose names have a number: what is to be said of them, and their shape.
+fn of_number(name: &str) -> Option<(String, Shape)> {
+    if let Some(records) = name.strip_prefix("hot-") {
+        let records: u64 = records.parse().ok()?;
+        let about = match records {
+            1 => "half gets, half sets of one node".into(),
+            _ => format!("half gets, half sets of {records} nodes"),
+        };
+        return (records > 0).then_some((about, Shape::Hot { records }));
+    }
+    let percent: u32 = name.strip_prefix("reads-")?.parse().ok()?;
+    let about = format!(
+        "{percent}% reads (get and list 9:1), {}% writes",
+        100 - percent.min(100)
+    );
+    (percent <= 100).then_some((about, reads(percent.into())))
 }
 
 fn records(writes: f64, both: f64) -> Shape {
@@ -202,7 +256,7 @@ mod tests {
         };
         let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
         assert!(near(half[0], 45.0) && near(half[1], 5.0) && near(half[2], 50.0 / 3.0));
-        for wrong in ["reads-101", "reads-", "ycsb-e", ""] {
+        for wrong in ["reads-101", "reads-", "hot-0", "hot-", "ycsb-e", ""] {
             assert_eq!(Workload::parse(wrong), None);
         }
         let (mut random, mut counts) = (Generator::new(1), [0; 5]);

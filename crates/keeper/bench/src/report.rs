@@ -1,12 +1,15 @@
 //! What was measured, as JSON objects, lines of text, and an HTML page.
 
+use crate::goals::{Cell, Goal};
 use crate::load::Life;
 use crate::mix::Kind;
-use crate::run::{Compared, Plan, Round};
+use crate::run::{Compared, Plan, Round, Server, Used};
+use crate::spread::{Spread, figures, rounds, times};
 use hdrhistogram::Histogram;
 use plinth_measure::latency::{histogram, quantiles, round};
-use plinth_measure::plots::{bars, key, latencies, open_page};
-use plinth_measure::samples::{median, quantile};
+use plinth_measure::plots::{bars, key, latencies, open_page, seconds};
+use plinth_measure::samples::quantile;
+use plinth_measure::server_cpu::Usage;
 use plinth_measure::tables::{beside, calibration, table};
 use plinth_measure::text::{escape, grouped};
 use serde_json::{Value, json};
@@ -18,16 +21,39 @@ const INFALLIBLE: &str = "writing to a string";
 pub fn objects(plan: &Plan, compared: &Compared) -> Vec<Value> {
     let servers = plan.servers.iter().zip(&compared.rounds);
     let mut objects: Vec<Value> = servers
-        .map(|(server, rounds)| object(plan, compared, &server.name, rounds))
+        .map(|(server, rounds)| object(plan, compared, server, rounds))
         .collect();
-    let first = objects[0].clone();
-    for other in &mut objects[1..] {
-        other["first_server_to_this"] = ratios(&first, other);
-    }
+    compare(plan, &mut objects);
     objects
 }
 
-fn object(plan: &Plan, compared: &Compared, server: &str, rounds: &[Round]) -> Value {
+/// Adds what several servers are to each other, and which goals are met.
+fn compare(plan: &Plan, objects: &mut [Value]) {
+    let all = objects.to_vec();
+    let mut before: Option<&Value> = None;
+    for (number, object) in objects.iter_mut().enumerate() {
+        object["peer"] = all[plan.peer]["label"].clone();
+        if number == plan.peer {
+            continue;
+        }
+        object["times_peer"] = times(object, &all[plan.peer]);
+        if let Some(before) = before {
+            object["times_before"] = times(object, before);
+        }
+        before = Some(&all[number]);
+    }
+    let compared = objects.to_vec();
+    let cell = Cell::of(&compared);
+    let others = objects.iter_mut();
+    let others = others.filter(|object| object["label"] != object["peer"]);
+    for (number, object) in others.enumerate() {
+        let goals = cell.goals(number);
+        object["goals"] = goals.iter().map(Goal::to_json).collect();
+        object["budget_us"] = json!(cell.budget_us(object).map(|us| round(us, 2)));
+    }
+}
+
+fn object(plan: &Plan, compared: &Compared, server: &Server, rounds: &[Round]) -> Value {
     let duration_s: f64 = rounds.iter().map(|round| round.duration_s).sum();
     let own_cpu_s: f64 = rounds.iter().map(|round| round.own_cpu_s).sum();
     let mut kinds: [Histogram<u64>; 5] = std::array::from_fn(|_| histogram());
@@ -44,34 +70,63 @@ fn object(plan: &Plan, compared: &Compared, server: &str, rounds: &[Round]) -> V
         object["operations"] = json!(latency.len());
         (kind.name().to_owned(), object)
     });
-    let used: Option<Vec<_>> = rounds.iter().map(|round| round.used.clone()).collect();
-    let cpu_s = used
-        .as_ref()
-        .map(|used| used.iter().map(|used| used.cpu_s).sum::<f64>());
-    let memory = used.and_then(|used| used.last().map(|used| used.memory_bytes));
+    let used: Option<Vec<&Used>> = rounds.iter().map(|round| round.used.as_ref()).collect();
+    let cpu_s = used.as_ref().map(|used| {
+        let of_round = |used: &&Used| used.parts.iter().map(|part| part.cpu_s).sum::<f64>();
+        used.iter().map(of_round).sum::<f64>()
+    });
+    let memory = used.as_ref().and_then(|used| used.last().map(memory));
     let lives: Vec<&Life> = rounds.iter().flat_map(|round| &round.lives).collect();
-    json!({
-        "label": server,
+    let mut object = json!({
+        "label": server.name,
         "workload": compared.workload.name,
         "clients": compared.clients,
-        "outstanding": plan.outstanding,
+        "outstanding": compared.outstanding,
+        "addresses": server.addresses.len(),
         "nodes": plan.nodes,
         "node_bytes": plan.node_bytes,
         "seed": plan.seed,
+        "cores": plan.cores,
+        "has_own_cores": plan.has_own_cores,
         "duration_s": round(duration_s, 3),
         "operations": all.len(),
         "operations_per_second": round(all.len() as f64 / duration_s.max(1e-9), 1),
         "latency_ms": quantiles(&all),
         "kinds": of_kinds.collect::<serde_json::Map<_, _>>(),
         "server_cpu_s": cpu_s.map(|cpu_s| round(cpu_s, 2)),
-        "operations_per_server_cpu_s": cpu_s.filter(|cpu_s| *cpu_s > 0.0)
-            .map(|cpu_s| round(all.len() as f64 / cpu_s, 1)),
+        "operations_per_server_cpu_s": cpu_s.and_then(|cpu_s| per(all.len(), cpu_s)),
         "server_memory_bytes": memory,
+        "server_parts": used.map(|used| parts(server, &used)),
         "load_generator_cpu_s": round(own_cpu_s, 2),
         "load_generator_cores": round(own_cpu_s / duration_s.max(1e-9), 2),
+        "disturbed_at_s": plan.disturbance.as_ref().filter(|_| compared.workload.is_disturbed)
+            .map(|disturbance| disturbance.at.as_secs_f64()),
         "rounds": rounds.iter().map(of_round).collect::<Vec<_>>(),
         "sessions": (!lives.is_empty()).then(|| of_sessions(&lives)),
-    })
+    });
+    object["figures"] = figures(&object);
+    object
+}
+
+fn per(operations: u64, cpu_s: f64) -> Option<f64> {
+    (cpu_s > 0.0).then(|| round(operations as f64 / cpu_s, 1))
+}
+
+fn memory(used: &&Used) -> u64 {
+    used.parts.iter().map(|part| part.memory_bytes).sum()
+}
+
+/// CPU time of each part in all rounds, and its memory in the end.
+fn parts(server: &Server, used: &[&Used]) -> Value {
+    let parts = server.parts.iter().enumerate();
+    let parts = parts.map(|(number, part)| {
+        let mut of_rounds = used.iter().filter_map(|used| used.parts.get(number));
+        let cpu_s: f64 = of_rounds.clone().map(|usage| usage.cpu_s).sum();
+        let memory = of_rounds.next_back().map(|usage| usage.memory_bytes);
+        let object = json!({"cpu_s": round(cpu_s, 2), "memory_bytes": memory});
+        (part.name.clone(), object)
+    });
+    Value::Object(parts.collect())
 }
 
 fn merged(kinds: &[Histogram<u64>; 5]) -> Histogram<u64> {
@@ -84,13 +139,25 @@ fn merged(kinds: &[Histogram<u64>; 5]) -> Histogram<u64> {
 
 fn of_round(part: &Round) -> Value {
     let all = merged(&part.counted.kinds);
+    let used = part.used.as_ref();
+    let sum = |of: fn(&Usage) -> u64| used.map(|used| used.parts.iter().map(of).sum::<u64>());
+    let cpu_s = used.map(|used| used.parts.iter().map(|part| part.cpu_s).sum::<f64>());
     json!({
         "operations_per_second": round(all.len() as f64 / part.duration_s.max(1e-9), 1),
         "latency_ms": quantiles(&all),
-        "server_cpu_s": part.used.as_ref().map(|used| round(used.cpu_s, 2)),
-        "server_memory_bytes": part.used.as_ref().map(|used| used.memory_bytes),
+        "server_cpu_s": cpu_s.map(|cpu_s| round(cpu_s, 2)),
+        "operations_per_server_cpu_s": cpu_s.and_then(|cpu_s| per(all.len(), cpu_s)),
+        "server_cpu_s_whole": used.map(|used| round(used.whole_cpu_s, 2)),
+        "operations_whole": used.map(|used| used.whole_operations),
+        "operations_per_server_cpu_s_whole":
+            used.and_then(|used| per(used.whole_operations, used.whole_cpu_s)),
+        "server_memory_bytes": sum(|part| part.memory_bytes),
+        "server_memory_peak_bytes": sum(|part| part.memory_peak_bytes),
+        "disk_bytes": part.disk_bytes,
         "load_generator_cpu_s": round(part.own_cpu_s, 2),
+        "load_us_per_operation": round(part.own_cpu_s * 1e6 / all.len().max(1) as f64, 2),
         "load_average": part.load_average,
+        "duration_s": round(part.duration_s, 3),
         "answers_of_each_second": part.counted.timeline,
     })
 }
@@ -107,35 +174,6 @@ fn of_sessions(lives: &[&Life]) -> Value {
         "moved": lives.iter().filter(|life| life.moves > 0).count(),
         "lost": lives.iter().map(|life| u64::from(life.losses)).sum::<u64>(),
         "longest_gap_s": {"p50": at(0.5), "p99": at(0.99), "max": at(1.0)},
-    })
-}
-
-/// The first server's figures divided by another one's: of throughput the median of all rounds, with the least and
-/// the most.
-fn ratios(first: &Value, other: &Value) -> Value {
-    let rate = |round: &Value| round["operations_per_second"].as_f64();
-    let pairs = rounds(first).zip(rounds(other));
-    let of_round = |(a, b)| Some(rate(a)? / rate(b)?.max(1e-9));
-    let mut rates: Vec<f64> = pairs.filter_map(of_round).collect();
-    rates.sort_by(f64::total_cmp);
-    let of = |place: &str| {
-        let figure = |object: &Value| {
-            object
-                .pointer(place)?
-                .as_f64()
-                .filter(|figure| *figure > 0.0)
-        };
-        Some(round(figure(first)? / figure(other)?, 3))
-    };
-    json!({
-        "operations_per_second": median(rates.clone()).map(|ratio| round(ratio, 3)),
-        "least": rates.first().map(|ratio| round(*ratio, 3)),
-        "most": rates.last().map(|ratio| round(*ratio, 3)),
-        "p50": of("/latency_ms/p50"),
-        "p99": of("/latency_ms/p99"),
-        "p99_9": of("/latency_ms/p99_9"),
-        "operations_per_server_cpu_s": of("/operations_per_server_cpu_s"),
-        "memory": of("/server_memory_bytes"),
     })
 }
 
@@ -159,12 +197,15 @@ pub fn lines(objects: &[Value]) -> String {
         let latency = &object["latency_ms"];
         writeln!(
             out,
-            "  {:<12} {:>9}/s   p50 {} p99 {} p99.9 {} ms   server {} CPU s, {} a CPU s, {} MiB   load {} cores",
+            "  {:<12} {:>9}/s   p50 {} mean {} p99 {} p99.9 {} max {} ms   server {} CPU s, {} a CPU s, {} MiB   \
+            load {} cores",
             object["label"].as_str().unwrap_or("?"),
             number(&object["operations_per_second"]),
             latency["p50"],
+            latency["mean"],
             latency["p99"],
             latency["p99_9"],
+            latency["max"],
             number(&object["server_cpu_s"]),
             number(&object["operations_per_server_cpu_s"]),
             mib(&object["server_memory_bytes"]),
@@ -198,23 +239,36 @@ pub fn lines(objects: &[Value]) -> String {
             .expect(INFALLIBLE);
         }
     }
-    for object in &objects[1..] {
-        let ratio = &object["first_server_to_this"];
+    multiples(&mut out, objects);
+    out
+}
+
+/// What the servers are to the one that they are compared with.
+fn multiples(out: &mut String, objects: &[Value]) {
+    for object in objects
+        .iter()
+        .filter(|object| object["times_peer"].is_object())
+    {
+        let told = |name: &str| match Spread::read(&object["times_peer"], name) {
+            Some(spread) => format!("{:.2}", spread.median),
+            None => "–".into(),
+        };
+        let rate = Spread::read(&object["times_peer"], "operations_per_second");
+        let (least, most) = rate.map_or((0.0, 0.0), |rate| (rate.least, rate.most));
         writeln!(
             out,
-            "  {} / {}: throughput {} ({} to {}), p99 {}, a CPU second {}, memory {}",
-            objects[0]["label"].as_str().unwrap_or("?"),
+            "  {} / {}: throughput {} ({least:.2} to {most:.2}), p99 {}, a CPU second {}, with what was put off {}, \
+            memory {}",
             object["label"].as_str().unwrap_or("?"),
-            number(&ratio["operations_per_second"]),
-            number(&ratio["least"]),
-            number(&ratio["most"]),
-            number(&ratio["p99"]),
-            number(&ratio["operations_per_server_cpu_s"]),
-            number(&ratio["memory"]),
+            object["peer"].as_str().unwrap_or("?"),
+            told("operations_per_second"),
+            told("p99_ms"),
+            told("operations_per_server_cpu_s"),
+            told("operations_per_server_cpu_s_whole"),
+            told("server_memory_bytes"),
         )
         .expect(INFALLIBLE);
     }
-    out
 }
 
 /// Renders the page.
@@ -293,39 +347,41 @@ fn with(object: &Value, name: &str, member: Value) -> Value {
     object
 }
 
-fn rounds(object: &Value) -> impl Iterator<Item = &Value> {
-    object["rounds"].as_array().into_iter().flatten()
-}
-
-/// The first server divided by the others, with what a comparison must know of its circumstances.
+/// The servers divided by the one that they are compared with, with what a comparison must know of its circumstances.
 fn comparisons(out: &mut String, objects: &[Value]) {
-    const COLUMNS: [(&str, &str); 13] = [
-        ("other", "/label"),
+    const COLUMNS: [(&str, &str); 16] = [
+        ("server", "/label"),
+        ("divided by", "/peer"),
         ("workload", "/workload"),
         ("clients", "/clients"),
-        ("throughput", "/first_server_to_this/operations_per_second"),
-        ("least", "/first_server_to_this/least"),
-        ("most", "/first_server_to_this/most"),
-        ("p50", "/first_server_to_this/p50"),
-        ("p99", "/first_server_to_this/p99"),
-        ("p99.9", "/first_server_to_this/p99_9"),
+        ("throughput", "/times_peer/operations_per_second/median"),
+        ("least", "/times_peer/operations_per_second/least"),
+        ("most", "/times_peer/operations_per_second/most"),
+        ("p50", "/times_peer/p50_ms/median"),
+        ("mean", "/times_peer/mean_ms/median"),
+        ("p99", "/times_peer/p99_ms/median"),
+        ("longest", "/times_peer/max_ms/median"),
         (
             "a server CPU second",
-            "/first_server_to_this/operations_per_server_cpu_s",
+            "/times_peer/operations_per_server_cpu_s/median",
         ),
-        ("memory", "/first_server_to_this/memory"),
+        (
+            "with what was put off",
+            "/times_peer/operations_per_server_cpu_s_whole/median",
+        ),
+        ("memory", "/times_peer/server_memory_bytes/median"),
         ("load average", "/load"),
         ("load generator, cores", "/load_generator_cores"),
     ];
-    let seconds = objects.iter();
-    let seconds = seconds.filter(|object| object["first_server_to_this"].is_object());
-    let loaded = seconds.map(|object| {
+    let others = objects.iter();
+    let others = others.filter(|object| object["times_peer"].is_object());
+    let loaded = others.map(|object| {
         let loads = rounds(object).filter_map(|round| round["load_average"].as_f64());
         with(object, "load", json!(loads.fold(0.0, f64::max)))
     });
     let loaded: Vec<Value> = loaded.collect();
     if !loaded.is_empty() {
-        let title = "The first server divided by the other";
+        let title = "Each server as a multiple of the one that it is compared with";
         show(out, title, &COLUMNS, loaded);
     }
 }
@@ -374,7 +430,29 @@ fn sessions(out: &mut String, objects: &[Value]) {
         with(object, "seconds", json!(seconds.join(" ")))
     });
     let disturbed: Vec<Value> = disturbed.collect();
-    if !disturbed.is_empty() {
-        show(out, "Sessions that were disturbed", &COLUMNS, disturbed);
+    if disturbed.is_empty() {
+        return;
     }
+    out.push_str("<h2>Answers of each second, and what happened</h2><div class=\"plots\">");
+    let of_seconds = |object: &Value| -> Vec<u64> {
+        let seconds = rounds(object).flat_map(|round| round["answers_of_each_second"].as_array());
+        seconds.flatten().filter_map(Value::as_u64).collect()
+    };
+    let most = disturbed.iter().flat_map(of_seconds).max().unwrap_or(0);
+    let mut systems: Vec<&str> = Vec::new();
+    for object in &disturbed {
+        // What happened may stand behind the name of a server.
+        let name = object["label"].as_str().unwrap_or("?");
+        let system = name.split(':').next().unwrap_or(name);
+        if !systems.contains(&system) {
+            systems.push(system);
+        }
+        let set = systems.iter().position(|known| *known == system);
+        let when = object["disturbed_at_s"].as_f64();
+        let when = when.map_or(String::new(), |second| format!(" (at {second} s)"));
+        let title = format!("{name}{when}");
+        seconds(out, &title, set.unwrap_or(0), &of_seconds(object), most);
+    }
+    out.push_str("</div>");
+    show(out, "Sessions that were disturbed", &COLUMNS, disturbed);
 }

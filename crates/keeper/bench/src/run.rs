@@ -5,6 +5,7 @@ use crate::load::{Counted, Life, Load, steady, stubborn};
 use crate::mix::Workload;
 use crate::setup;
 use crate::tree::Tree;
+use plinth_measure::disk::bytes_in;
 use plinth_measure::server_cpu::{self, Usage};
 use plinth_runtime::random::spread;
 use plinth_runtime::{
@@ -12,6 +13,7 @@ use plinth_runtime::{
 };
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 
@@ -26,14 +28,44 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Sessions of the other workloads are never idle. A server that is slow must not end them.
 const STEADY_TIMEOUT_MS: i32 = 30_000;
 
+/// What all servers do before anything is measured: virtual machines compile what they run often.
+const WARMING: &str = "reads-50";
+const WARMING_CLIENTS: usize = 100;
+
 /// A server to measure.
 #[derive(Clone, Debug)]
 pub struct Server {
     pub name: String,
     /// Sessions are spread over them.
     pub addresses: Vec<SocketAddr>,
-    /// Processes whose CPU time and memory count as the server's.
+    /// Its processes.
+    pub parts: Vec<Part>,
+    /// Where it keeps its data, if what it takes on the disk is to be measured.
+    pub directory: Option<PathBuf>,
+}
+
+/// Processes whose CPU time and memory are a part of the server's.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// Empty if there is only one.
+    pub name: String,
     pub pids: Vec<u32>,
+}
+
+impl Server {
+    fn pids(&self) -> Vec<u32> {
+        let pids = self.parts.iter().flat_map(|part| &part.pids);
+        pids.copied().collect()
+    }
+
+    /// Of each part; `None` if its processes are not known.
+    fn usage(&self) -> Option<Vec<Usage>> {
+        let parts = self.parts.iter();
+        let used: Vec<Usage> = parts
+            .map(|part| server_cpu::usage(&part.pids))
+            .collect::<Option<_>>()?;
+        (!used.is_empty()).then_some(used)
+    }
 }
 
 /// A command that is run during the workload `failures`, for each server.
@@ -48,12 +80,18 @@ pub struct Disturbance {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub servers: Vec<Server>,
+    /// The server whose figures divide those of the others.
+    pub peer: usize,
     pub workloads: Vec<Workload>,
     pub clients: Vec<usize>,
     /// Requests of each session under way.
     pub outstanding: usize,
     pub warmup: Duration,
+    /// How long all servers work before the first round.
+    pub first_warmup: Duration,
     pub duration: Duration,
+    /// Wait for so long at most until a server has finished what a round has left to it.
+    pub settle: Duration,
     pub rounds: usize,
     /// Nodes to get; also the nodes that the bulk load creates, in all rounds together.
     pub nodes: u64,
@@ -65,6 +103,10 @@ pub struct Plan {
     pub timeout_ms: i32,
     /// Leave the nodes where they are.
     pub keep: bool,
+    /// That the servers can use.
+    pub cores: usize,
+    /// They do not share them with the sessions.
+    pub has_own_cores: bool,
 }
 
 /// One workload on one server for one interval.
@@ -73,7 +115,9 @@ pub struct Round {
     pub counted: Counted,
     pub duration_s: f64,
     /// `None` if its processes are not known.
-    pub used: Option<Usage>,
+    pub used: Option<Used>,
+    /// On the disk, when the servers had settled.
+    pub disk_bytes: Option<u64>,
     /// CPU seconds of the load generator.
     pub own_cpu_s: f64,
     /// Of the machine, in the last minute, when the round began.
@@ -82,10 +126,22 @@ pub struct Round {
     pub lives: Vec<Life>,
 }
 
+/// What a round costs a server.
+#[derive(Clone)]
+pub struct Used {
+    /// Of each part, in the measured interval.
+    pub parts: Vec<Usage>,
+    /// CPU seconds from the first request, of the warm-up, until the server had finished all that followed from them.
+    pub whole_cpu_s: f64,
+    /// Requests in that time.
+    pub whole_operations: u64,
+}
+
 /// One workload with a number of clients.
 pub struct Compared {
     pub workload: Workload,
     pub clients: usize,
+    pub outstanding: usize,
     /// For each server, in the plan's order, its rounds.
     pub rounds: Vec<Vec<Round>>,
 }
@@ -150,13 +206,16 @@ pub async fn run(
         trees.push(Rc::new(RefCell::new(tree)));
     }
     let bench = Bench { plan, trees };
+    bench.warm(&tell).await?;
     for workload in &plan.workloads {
         let most = plan.clients.iter().copied().max().unwrap_or(1);
-        for clients in plan.clients.iter().copied() {
-            // These are no question of how many.
-            if clients < most && (workload.is_load() || workload.is_disturbed) {
-                continue;
-            }
+        // These are no question of how many.
+        let numbers = match workload.clients {
+            Some(clients) => vec![clients],
+            None if workload.is_load() || workload.is_disturbed => vec![most],
+            None => plan.clients.clone(),
+        };
+        for clients in numbers {
             tell(&format!("{}, {clients} clients", workload.name));
             done(bench.compare(workload, clients).await?);
         }
@@ -176,13 +235,39 @@ fn at(server: &Server, why: &str) -> String {
 }
 
 impl Bench<'_> {
+    /// Lets every server work for a while.
+    async fn warm(&self, tell: &impl Fn(&str)) -> Result<(), String> {
+        let are_there = |workload: &Workload| !workload.is_load();
+        if self.plan.first_warmup.is_zero() || !self.plan.workloads.iter().any(are_there) {
+            return Ok(());
+        }
+        let plan = Plan {
+            warmup: Duration::ZERO,
+            duration: self.plan.first_warmup,
+            rounds: 1,
+            outstanding: 1,
+            ..self.plan.clone()
+        };
+        let warming = Bench {
+            plan: &plan,
+            trees: self.trees.clone(),
+        };
+        let workload = Workload::parse(WARMING).expect("it is known");
+        let seconds = plan.duration.as_secs_f64();
+        tell(&format!("warming up, {seconds} s each"));
+        warming.compare(&workload, WARMING_CLIENTS).await.map(drop)
+    }
+
     async fn compare(&self, workload: &Workload, clients: usize) -> Result<Compared, String> {
-        let mut rounds = vec![Vec::new(); self.plan.servers.len()];
+        let servers = self.plan.servers.len();
+        let mut rounds = vec![Vec::new(); servers];
         for round in 0..self.plan.rounds {
-            for (index, server) in self.plan.servers.iter().enumerate() {
+            // Each is the first one in turn, and comes after another one.
+            for index in (0..servers).map(|place| (place + round) % servers) {
+                let server = &self.plan.servers[index];
                 // The same requests for each server, others in each round.
                 let seed = spread(self.plan.seed ^ spread(round as u64 ^ (clients as u64) << 32));
-                self.trees[index].borrow_mut().reseed(seed);
+                self.trees[index].borrow_mut().begin_round(seed);
                 if workload.is_load() {
                     let (nodes, parts) = (self.plan.nodes, self.plan.rounds as u64);
                     let part = nodes * (round as u64 + 1) / parts - nodes * round as u64 / parts;
@@ -190,22 +275,36 @@ impl Bench<'_> {
                 }
                 let measured = self.measure(index, workload, clients).await;
                 rounds[index].push(measured.map_err(|why| at(server, &why))?);
-                let checked = setup::check_writes(&server.addresses, &self.trees[index]).await;
-                checked.map_err(|why| at(server, &why))?;
+                self.check(index).await.map_err(|why| at(server, &why))?;
             }
         }
         Ok(Compared {
             workload: workload.clone(),
             clients,
+            outstanding: self.outstanding(workload),
             rounds,
         })
+    }
+
+    /// Looks whether what was answered in a round is so, and removes what must not stay.
+    async fn check(&self, index: usize) -> Result<(), String> {
+        let (server, tree) = (&self.plan.servers[index], &self.trees[index]);
+        setup::check_writes(&server.addresses, tree).await?;
+        if setup::remove_passing(&server.addresses, tree).await? > 0 {
+            server_cpu::until_settled(&server.pids(), self.plan.settle).await;
+        }
+        Ok(())
+    }
+
+    fn outstanding(&self, workload: &Workload) -> usize {
+        workload.outstanding.unwrap_or(self.plan.outstanding)
     }
 
     /// What the sessions of a round share.
     fn load(&self, index: usize, workload: &Workload, clients: usize) -> Load {
         Load {
             shape: workload.shape,
-            outstanding: self.plan.outstanding,
+            outstanding: self.outstanding(workload),
             addresses: self.plan.servers[index].addresses.clone(),
             timeout_ms: match workload.is_disturbed {
                 true => self.plan.timeout_ms,
@@ -271,13 +370,27 @@ impl Bench<'_> {
         }
         let (lives, lines): (Vec<_>, Vec<_>) = worked.into_iter().flatten().unzip();
         close_all(lines.into_iter().flatten().collect()).await;
+        let used = self.settle(server, &timed, load.answers.get()).await;
         Ok(Round {
             counted: load.counted.replace(Counted::new()),
             duration_s: timed.duration_s,
-            used: timed.used,
+            used,
+            disk_bytes: server.directory.as_deref().map(bytes_in),
             own_cpu_s: timed.own_cpu_s,
             load_average,
             lives: lives.into_iter().flatten().collect(),
+        })
+    }
+
+    /// Waits until the server has nothing left to do, and counts what the round has cost it.
+    async fn settle(&self, server: &Server, timed: &Timed, operations: u64) -> Option<Used> {
+        let used = timed.used.clone()?;
+        let until_now = cpu_s(&server.usage()?) - timed.cpu_s_before?;
+        let after = server_cpu::until_settled(&server.pids(), self.plan.settle).await;
+        Some(Used {
+            parts: used,
+            whole_cpu_s: until_now + after,
+            whole_operations: operations,
         })
     }
 
@@ -288,11 +401,12 @@ impl Bench<'_> {
         workload: &Workload,
         load: &Load,
     ) -> Result<Timed, String> {
+        let cpu_s_before = server.usage().as_deref().map(cpu_s);
         if !workload.is_load() {
             wait(load, now() + self.plan.warmup).await;
         }
         let (own, from) = ([std::process::id()], now());
-        let (before, own_before) = (server_cpu::usage(&server.pids), server_cpu::usage(&own));
+        let (before, own_before) = (server.usage(), server_cpu::usage(&own));
         load.counted.borrow_mut().from = Some(from);
         let end = from + self.plan.duration;
         match &self.plan.disturbance {
@@ -308,33 +422,42 @@ impl Bench<'_> {
             }
             _ => wait(load, end).await,
         }
-        let until = match workload.is_load() {
-            true => load.last_answer.get(),
-            false => now(),
+        let until = match load.working.get() {
+            0 => load.last_answer.get(),
+            _ => now(),
         };
         load.counted.borrow_mut().until = Some(until);
-        let since = |after: Option<Usage>, before: Option<Usage>| {
-            after
-                .zip(before)
-                .map(|(after, before)| after.since(&before))
-        };
+        let after = server.usage().zip(before);
+        let used = after.map(|(after, before)| {
+            let parts = after.iter().zip(&before);
+            parts.map(|(after, before)| after.since(before)).collect()
+        });
+        let own_after = server_cpu::usage(&own).zip(own_before);
         Ok(Timed {
-            duration_s: (until - from).as_secs_f64(),
-            used: since(server_cpu::usage(&server.pids), before),
-            own_cpu_s: since(server_cpu::usage(&own), own_before).map_or(0.0, |used| used.cpu_s),
+            duration_s: until.saturating_since(from).as_secs_f64(),
+            used,
+            cpu_s_before,
+            own_cpu_s: own_after.map_or(0.0, |(after, before)| after.since(&before).cpu_s),
         })
     }
 }
 
 struct Timed {
     duration_s: f64,
-    used: Option<Usage>,
+    /// Of each part of the server.
+    used: Option<Vec<Usage>>,
+    /// Of the whole server, before the warm-up.
+    cpu_s_before: Option<f64>,
     own_cpu_s: f64,
+}
+
+fn cpu_s(parts: &[Usage]) -> f64 {
+    parts.iter().map(|part| part.cpu_s).sum()
 }
 
 /// Waits until `end`, or until the sessions have ended.
 async fn wait(load: &Load, end: Instant) {
-    while now() < end && !load.is_over.get() {
+    while now() < end && !load.is_over.get() && load.working.get() > 0 {
         sleep_until(end.min(now() + LOOK_INTERVAL)).await;
     }
 }

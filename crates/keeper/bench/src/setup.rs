@@ -137,6 +137,41 @@ pub async fn remove(addresses: &[SocketAddr]) -> Result<usize, String> {
     .await
 }
 
+/// Removes the nodes that a round has created and that must go. Returns their number.
+///
+/// # Errors
+/// One line: a node that was created is not there, or two have the same name.
+pub async fn remove_passing(
+    addresses: &[SocketAddr],
+    tree: &RefCell<Tree>,
+) -> Result<usize, String> {
+    let passing = tree.borrow_mut().take_passing();
+    if passing.is_empty() {
+        return Ok(0);
+    }
+    with_line(addresses, async |line| {
+        let deletes = passing.iter().map(|path| Request::Delete {
+            path: path.clone(),
+            version: -1,
+        });
+        // The first server of several may not know yet what another one has answered.
+        let sync = std::iter::once(Request::Sync {
+            path: Some(ROOT.into()),
+        });
+        exchange(line, sync.chain(deletes), |number, answer| {
+            answer.map(drop).map_err(|code| {
+                let path = number
+                    .checked_sub(1)
+                    .map_or(ROOT, |at| passing[at].as_str());
+                format!("{path} was created and cannot be removed: {code}")
+            })
+        })
+        .await?;
+        Ok(passing.len())
+    })
+    .await
+}
+
 /// Compares how often nodes were changed with how often they were written.
 ///
 /// # Errors

@@ -1,12 +1,12 @@
 //! The load against servers that behave well or badly, in the simulator.
 
 use super::mix::{Kind, Workload};
-use super::report;
 use super::run::{Compared, Plan, Server, run};
+use super::{markdown, report};
 use bytes::Bytes;
 use plinth_core::output::Output;
 use plinth_keeper::wire::{
-    Answer, AnswerHeader, Code, ConnectAnswer, Dialect, Header, Request, Stat, Text,
+    Answer, AnswerHeader, Code, ConnectAnswer, Dialect, Header, Request, Stat, Text, create_flags,
     decode_connect_request, decode_request, encode_answer, encode_connect_answer, take_frame,
 };
 use plinth_runtime::net::listen;
@@ -31,6 +31,8 @@ enum Fault {
     ForgetsSets,
     /// The last byte of data is missing.
     CutsData,
+    /// Nodes that the server numbers have the same number now and then.
+    NumbersTwice,
     /// Connections of sessions that are disturbed are cut; the sessions live on.
     CutsConnections,
     /// These connections are cut, and their sessions end.
@@ -67,9 +69,19 @@ impl Fake {
         let mut nodes = self.nodes.borrow_mut();
         let node = |path: &Text| path.as_str().to_owned();
         Ok(match request {
-            Request::Create { path, data, .. } => {
+            Request::Create {
+                path, data, flags, ..
+            } => {
                 let data = data.unwrap_or_default();
-                if nodes.contains_key(path.as_str()) {
+                let is_twice = self.fault == Fault::NumbersTwice;
+                let path = match flags {
+                    create_flags::PERSISTENT_SEQUENTIAL => {
+                        let number = self.zxid.get() & !i64::from(is_twice);
+                        format!("{}{number:010}", path.as_str()).into()
+                    }
+                    _ => path,
+                };
+                if nodes.contains_key(path.as_str()) && !is_twice {
                     return Err(Code::NODE_EXISTS);
                 }
                 nodes.insert(node(&path), Node { data, version: 0 });
@@ -177,9 +189,10 @@ fn bench(names: &[&str], faults: &[Fault]) -> Result<(Plan, Vec<Compared>), Stri
     let mut servers = Vec::new();
     for (machine, fault) in (1..).zip(faults.iter().copied()) {
         servers.push(Server {
-            name: format!("{fault:?}"),
+            name: format!("{fault:?}-{machine}"),
             addresses: vec![address(machine)],
-            pids: vec![],
+            parts: vec![],
+            directory: None,
         });
         let host = simulation.add_machine(Locality::default());
         simulation.start_process(host, address(machine), move || {
@@ -204,12 +217,15 @@ fn bench(names: &[&str], faults: &[Fault]) -> Result<(Plan, Vec<Compared>), Stri
     }
     let parse = |name: &&str| Workload::parse(name).expect("known");
     let plan = Plan {
+        peer: servers.len() - 1,
         servers,
         workloads: names.iter().map(parse).collect(),
         clients: vec![1, 5],
         outstanding: 2,
         warmup: Duration::from_millis(10),
+        first_warmup: Duration::from_millis(100),
         duration: Duration::from_millis(500),
+        settle: Duration::from_secs(1),
         rounds: 2,
         nodes: 500,
         node_bytes: 1024,
@@ -217,6 +233,8 @@ fn bench(names: &[&str], faults: &[Fault]) -> Result<(Plan, Vec<Compared>), Stri
         disturbance: None,
         timeout_ms: TIMEOUT_MS,
         keep: false,
+        cores: 2,
+        has_own_cores: false,
     };
     let measured = Rc::new(RefCell::new(Vec::new()));
     let (ours, of_run) = (measured.clone(), plan.clone());
@@ -235,7 +253,8 @@ fn every_workload_runs_on_every_server_in_turn_and_the_kinds_are_those_of_the_mi
         .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let (plan, measured) = bench(&names, &[Fault::None, Fault::None]).expect("they behave well");
-    assert_eq!(measured.len(), 2 * (names.len() - 2) + 2);
+    // The number of sessions is a part of these: three, the bulk load and the failures.
+    assert_eq!(measured.len(), 2 * (names.len() - 5) + 5);
     for compared in &measured {
         let objects = report::objects(&plan, compared);
         assert_eq!(objects.len(), 2);
@@ -244,13 +263,15 @@ fn every_workload_runs_on_every_server_in_turn_and_the_kinds_are_those_of_the_mi
             assert!(rate.is_some_and(|rate| rate > 100.0), "{object}");
             assert_eq!(object["rounds"].as_array().map(Vec::len), Some(2));
         }
-        let ratio = &objects[1]["first_server_to_this"]["operations_per_second"];
+        let ratio = &objects[0]["times_peer"]["operations_per_second"];
+        let median = ratio["median"].as_f64();
         assert!(
-            ratio
-                .as_f64()
-                .is_some_and(|ratio| (0.1..10.0).contains(&ratio)),
+            median.is_some_and(|ratio| (0.1..10.0).contains(&ratio)),
             "{ratio}"
         );
+        assert!(objects[1]["times_peer"].is_null() && objects[1]["goals"].is_null());
+        let goal = &objects[0]["goals"][0];
+        assert!(goal["is_met"].is_boolean(), "{goal}");
         let kinds = &objects[0]["kinds"];
         let share = |kind: Kind| {
             let of = kinds[kind.name()]["operations"].as_f64().unwrap_or(0.0);
@@ -263,20 +284,33 @@ fn every_workload_runs_on_every_server_in_turn_and_the_kinds_are_those_of_the_mi
             "reads-100" | "ycsb-c" => assert!(share(Kind::Get) > 0.8),
             "ycsb-f" => assert!((0.15..0.35).contains(&share(Kind::Set)), "{kinds}"),
             "bulk-load" => assert_eq!(objects[0]["operations"], 500),
+            "one-session-sets" => {
+                assert!(share(Kind::Set) > 0.99);
+                let (clients, outstanding) = (&objects[0]["clients"], &objects[0]["outstanding"]);
+                assert_eq!((clients, outstanding), (&1.into(), &100.into()));
+            }
+            "one-session-creates" | "numbered-creates" => assert!(share(Kind::Create) > 0.99),
+            "hot-1" => assert!((0.3..0.7).contains(&share(Kind::Set)), "{kinds}"),
             _ => {}
         }
         let page = report::page(&objects);
         assert!(page.contains(&compared.workload.name) && !page.contains("http"));
         assert!(report::lines(&objects).contains("throughput"));
+        let tables = markdown::tables(&objects);
+        match compared.workload.is_disturbed {
+            true => assert!(tables.contains("sessions that moved"), "{tables}"),
+            false => assert!(tables.contains(&compared.workload.name), "{tables}"),
+        }
     }
 }
 
 #[test]
 fn a_server_that_is_wrong_is_no_fast_one() {
-    let error = |fault| match bench(&["reads-50"], &[Fault::None, fault]) {
+    let error_of = |workload, fault| match bench(&[workload], &[Fault::None, fault]) {
         Ok(_) => panic!("{fault:?} is not seen"),
         Err(error) => error,
     };
+    let error = |fault| error_of("reads-50", fault);
     let forgets = error(Fault::ForgetsSets);
     assert!(
         forgets.contains("writes were answered") && forgets.contains("ForgetsSets"),
@@ -284,6 +318,11 @@ fn a_server_that_is_wrong_is_no_fast_one() {
     );
     let cuts = error(Fault::CutsData);
     assert!(cuts.contains("a wrong answer: Some(1023) bytes"), "{cuts}");
+    let twice = error_of("numbered-creates", Fault::NumbersTwice);
+    assert!(
+        twice.contains("was created and cannot be removed"),
+        "{twice}"
+    );
 }
 
 #[test]

@@ -6,6 +6,8 @@
 //! /plinth-bench/set/N     written; the same
 //! /plinth-bench/churn/N   parents of nodes that are created and removed; 100 to 500 bytes
 //! /plinth-bench/load/N    parents of the nodes of the bulk load; 128 bytes
+//! /plinth-bench/passing/N parents of nodes that are created, and removed after the round; 100 to 500 bytes
+//! /plinth-bench/numbered  the parent of such nodes whose names the server numbers
 //! ```
 //!
 //! N is ten letters and digits that follow from the node's number. Data begins with eight bytes that do, too.
@@ -29,6 +31,11 @@ const REMOVABLE_AT_FIRST: u64 = 2000;
 pub const RECORD_BYTES: RangeInclusive<usize> = TAG_BYTES..=16 << 10;
 const CHURN_BYTES: (usize, usize) = (100, 500);
 const LOAD_BYTES: usize = 128;
+/// A round ends before its time when so many nodes were created that have to be removed after it.
+const PASSING_MAX: u64 = 200_000;
+const NUMBERED_NAME: &[u8] = b"n-";
+/// Digits that a server adds to a name.
+const NUMBER_DIGITS: usize = 10;
 /// Data is cut from a pool of random bytes of this size.
 const POOL_BYTES: usize = 64 << 10;
 const TAG_BYTES: usize = 8;
@@ -46,6 +53,8 @@ pub enum Asked {
     Insert { node: u64 },
     Load { node: u64 },
     Remove { node: u64 },
+    Pass { node: u64 },
+    Number { node: u64 },
 }
 
 impl Asked {
@@ -54,7 +63,11 @@ impl Asked {
             Asked::Get { .. } => Kind::Get,
             Asked::List { .. } => Kind::List,
             Asked::Set { .. } | Asked::SetRecord { .. } => Kind::Set,
-            Asked::Create { .. } | Asked::Insert { .. } | Asked::Load { .. } => Kind::Create,
+            Asked::Create { .. }
+            | Asked::Insert { .. }
+            | Asked::Load { .. }
+            | Asked::Pass { .. }
+            | Asked::Number { .. } => Kind::Create,
             Asked::Remove { .. } => Kind::Remove,
         }
     }
@@ -93,6 +106,12 @@ pub struct Tree {
     removable: Vec<u64>,
     load_next: u64,
     load_end: u64,
+    set_next: u64,
+    passing_next: u64,
+    /// Of the round.
+    passing_end: u64,
+    /// Paths of nodes that have to be removed after the round.
+    passing: Vec<Text>,
 }
 
 /// Ten characters for a number below 2^50, another one for each.
@@ -145,12 +164,23 @@ impl Tree {
             removable: (0..REMOVABLE_AT_FIRST).collect(),
             load_next: 0,
             load_end: 0,
+            set_next: 0,
+            passing_next: 0,
+            passing_end: 0,
+            passing: Vec::new(),
         }
     }
 
-    /// From now on the same requests are made as by every tree with this seed, as far as answers decide nothing.
-    pub fn reseed(&mut self, seed: u64) {
+    /// A round begins. From now on the same requests are made as by every tree with this seed, as far as answers
+    /// decide nothing.
+    pub fn begin_round(&mut self, seed: u64) {
         self.random = Generator::new(seed);
+        self.passing_end = self.passing_next + PASSING_MAX;
+    }
+
+    /// Paths of the nodes that the round has created and that have to go, once each.
+    pub fn take_passing(&mut self) -> Vec<Text> {
+        std::mem::take(&mut self.passing)
     }
 
     /// Lets the bulk load create so many more nodes.
@@ -159,12 +189,16 @@ impl Tree {
     }
 
     fn create(&self, path: Text, data: Bytes) -> Request {
+        self.create_as(create_flags::PERSISTENT, path, data)
+    }
+
+    fn create_as(&self, flags: i32, path: Text, data: Bytes) -> Request {
         Request::Create {
             kind: CreateKind::Plain,
             path,
             data: Some(data),
             acl: self.acl.clone(),
-            flags: create_flags::PERSISTENT,
+            flags,
             ttl: -1,
         }
     }
@@ -176,9 +210,13 @@ impl Tree {
     ) -> impl Iterator<Item = Request> + use<'a> {
         let loads = workloads.iter().any(Workload::is_load);
         let mixes = workloads.iter().any(|workload| !workload.is_load());
+        let passing = |workload: &Workload| workload.shape == Shape::Creates;
+        let passes = workloads.iter().any(passing);
         let empty = |path| self.create(path, Bytes::new());
         let numbers = |is_wanted: bool, count: u64| 0..if is_wanted { count } else { 0 };
-        let directories = ["", "get", "list", "set", "churn", "load"];
+        let directories = [
+            "", "get", "list", "set", "churn", "load", "passing", "numbered",
+        ];
         let tops = directories.map(|name| path([name.as_bytes(), b"", b""]));
         let lists = numbers(mixes, LISTED).flat_map(move |node| {
             let parent = std::iter::once(in_directory("list", node));
@@ -190,7 +228,8 @@ impl Tree {
             .chain(lists)
             .chain(numbers(mixes, SET).map(|node| in_directory("set", node)))
             .chain(numbers(mixes, PARENTS).map(|node| in_directory("churn", node)))
-            .chain(numbers(loads, PARENTS).map(|node| in_directory("load", node)));
+            .chain(numbers(loads, PARENTS).map(|node| in_directory("load", node)))
+            .chain(numbers(passes, PARENTS).map(|node| in_directory("passing", node)));
         let churn = numbers(mixes, REMOVABLE_AT_FIRST).map(|node| {
             self.create(
                 under_parent("churn", PARENTS, node),
@@ -218,30 +257,7 @@ impl Tree {
     /// The next request of a workload; `None` if there is no more to load.
     pub fn next(&mut self, shape: &Shape) -> Option<Asked> {
         Some(match shape {
-            Shape::Mix(weights) => match pick(&mut self.random, weights) {
-                Kind::Get => Asked::Get {
-                    node: self.random.below(self.records),
-                    then_set: false,
-                },
-                Kind::List => Asked::List {
-                    node: self.random.below(LISTED),
-                },
-                Kind::Set => Asked::Set {
-                    node: self.random.below(SET),
-                },
-                Kind::Remove if !self.removable.is_empty() => {
-                    let at = self.random.below(self.removable.len() as u64) as usize;
-                    Asked::Remove {
-                        node: self.removable.swap_remove(at),
-                    }
-                }
-                Kind::Create | Kind::Remove => {
-                    self.churn_next += 1;
-                    Asked::Create {
-                        node: self.churn_next - 1,
-                    }
-                }
-            },
+            Shape::Mix(weights) => self.next_of_mix(weights),
             Shape::Records { writes, both } => {
                 // Likely nodes are spread over all of them, as in YCSB.
                 let node = spread(self.zipf.rank(&mut self.random)) % self.records;
@@ -271,7 +287,64 @@ impl Tree {
                     node: self.load_next - 1,
                 }
             }
+            Shape::SetsInTurn => {
+                self.set_next = (self.set_next + 1) % SET;
+                Asked::Set {
+                    node: self.set_next,
+                }
+            }
+            Shape::Creates | Shape::Numbered if self.passing_next == self.passing_end => {
+                return None;
+            }
+            Shape::Creates => Asked::Pass {
+                node: self.next_passing(),
+            },
+            Shape::Numbered => Asked::Number {
+                node: self.next_passing(),
+            },
+            Shape::Hot { records } => {
+                let node = self.random.below((*records).min(self.records));
+                match self.random.unit() < 0.5 {
+                    true => Asked::SetRecord { node },
+                    false => Asked::Get {
+                        node,
+                        then_set: false,
+                    },
+                }
+            }
         })
+    }
+
+    fn next_of_mix(&mut self, weights: &[f64; 5]) -> Asked {
+        match pick(&mut self.random, weights) {
+            Kind::Get => Asked::Get {
+                node: self.random.below(self.records),
+                then_set: false,
+            },
+            Kind::List => Asked::List {
+                node: self.random.below(LISTED),
+            },
+            Kind::Set => Asked::Set {
+                node: self.random.below(SET),
+            },
+            Kind::Remove if !self.removable.is_empty() => {
+                let at = self.random.below(self.removable.len() as u64) as usize;
+                Asked::Remove {
+                    node: self.removable.swap_remove(at),
+                }
+            }
+            Kind::Create | Kind::Remove => {
+                self.churn_next += 1;
+                Asked::Create {
+                    node: self.churn_next - 1,
+                }
+            }
+        }
+    }
+
+    fn next_passing(&mut self) -> u64 {
+        self.passing_next += 1;
+        self.passing_next - 1
     }
 
     /// What to send. Writes count as sent.
@@ -294,10 +367,15 @@ impl Tree {
                 self.record_writes.sent[node as usize] += 1;
                 self.set(in_directory("get", node), node, place)
             }
-            Asked::Create { node } => {
+            Asked::Create { node } | Asked::Pass { node } | Asked::Number { node } => {
                 let (least, most) = CHURN_BYTES;
                 let bytes = least + self.random.below((most - least + 1) as u64) as usize;
-                self.create(self.path_of_new(asked), self.data(node, bytes, place))
+                let flags = match asked {
+                    Asked::Number { .. } => create_flags::PERSISTENT_SEQUENTIAL,
+                    _ => create_flags::PERSISTENT,
+                };
+                let data = self.data(node, bytes, place);
+                self.create_as(flags, self.path_of_new(asked), data)
             }
             Asked::Insert { node } => self.create(
                 self.path_of_new(asked),
@@ -321,12 +399,14 @@ impl Tree {
         }
     }
 
-    /// Path of the node that a create makes.
+    /// Path of the node that a create makes, but for the number that a server adds.
     fn path_of_new(&self, asked: Asked) -> Text {
         match asked {
             Asked::Insert { node } => in_directory("get", node),
             Asked::Load { node } => under_parent("load", PARENTS, node),
             Asked::Create { node } => under_parent("churn", PARENTS, node),
+            Asked::Pass { node } => under_parent("passing", PARENTS, node),
+            Asked::Number { .. } => path([b"numbered", NUMBERED_NAME, b""]),
             _ => Text::default(),
         }
     }
@@ -351,10 +431,16 @@ impl Tree {
             (Asked::SetRecord { node }, Answer::Stat(stat)) => {
                 is_written(&mut self.record_writes, node, stat, self.record_bytes)
             }
-            (
-                Asked::Create { .. } | Asked::Insert { .. } | Asked::Load { .. },
-                Answer::Path(path),
-            ) => *path == self.path_of_new(asked),
+            (Asked::Number { .. }, Answer::Path(path)) => {
+                let number = path.as_str().strip_prefix(self.path_of_new(asked).as_str());
+                let is_digit = |digit: u8| digit.is_ascii_digit();
+                number.is_some_and(|number| {
+                    number.len() == NUMBER_DIGITS && number.bytes().all(is_digit)
+                })
+            }
+            (_, Answer::Path(path)) if asked.kind() == Kind::Create => {
+                *path == self.path_of_new(asked)
+            }
             (Asked::Remove { .. }, Answer::Empty) => true,
             _ => false,
         };
@@ -363,6 +449,11 @@ impl Tree {
         }
         match asked {
             Asked::Create { node } => self.removable.push(node),
+            Asked::Pass { .. } | Asked::Number { .. } => {
+                if let Answer::Path(path) = answer {
+                    self.passing.push(path.clone());
+                }
+            }
             Asked::Insert { node } => {
                 self.record_writes.answered[node as usize] = 1;
                 let there = &self.record_writes.answered[self.records_there as usize..];

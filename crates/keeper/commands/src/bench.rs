@@ -1,8 +1,8 @@
 //! `plinth keeper bench`: servers that speak ZooKeeper's protocol, side by side.
 
 use plinth_keeper_bench::mix::Workload;
-use plinth_keeper_bench::report;
-use plinth_keeper_bench::run::{Disturbance, Plan, Server, reach, run as run_all};
+use plinth_keeper_bench::run::{Disturbance, Part, Plan, Server, reach, run as run_all};
+use plinth_keeper_bench::{markdown, report};
 use plinth_measure::runs::parse_runs;
 use plinth_measure::{Calibration, server_cpu};
 use plinth_runtime::{Duration, random};
@@ -18,9 +18,9 @@ use std::path::PathBuf;
 
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
-    /// Run workloads on servers in turn, and print how the first compares with the others
+    /// Run workloads on servers in turn, and print how they compare with one of them
     Run(Box<Run>),
-    /// Make an HTML page with plots from the output of `keeper bench run --json-file`
+    /// Make an HTML page with plots, and tables in Markdown, from the output of `keeper bench run --json-file`
     Report(Report),
 }
 
@@ -32,14 +32,20 @@ pub struct Report {
     /// File to write
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     output: PathBuf,
+    /// File for tables in Markdown, with goals
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
 }
 
 #[derive(clap::Args, Debug)]
 pub struct Run {
     /// A server, by a name for the report; addresses behind it share the sessions. May be repeated: each workload runs
-    /// on all of them in turn, and the first is compared with the others. Everything below /plinth-bench is removed
+    /// on all of them in turn. Everything below /plinth-bench is removed
     #[arg(long = "server", value_name = "NAME=HOST:PORT[,HOST:PORT…]", value_parser = parse_server)]
     servers: Vec<(String, Vec<SocketAddr>)>,
+    /// The server that the others are compared with; default: the last one
+    #[arg(long, value_name = "NAME")]
+    peer: Option<String>,
     /// Workloads; `list` explains them. Default: all but `failures`
     #[arg(long = "workload", value_name = "NAME", value_delimiter = ',')]
     workloads: Vec<String>,
@@ -61,6 +67,12 @@ pub struct Run {
     /// Seconds to run before measuring
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = parse_seconds)]
     warmup: f64,
+    /// Seconds for which every server works before the first round
+    #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = parse_seconds)]
+    first_warmup: f64,
+    /// Seconds to wait after each round, at most, until the server has done what it has put off
+    #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = parse_seconds)]
+    settle: f64,
     /// Times that each workload runs on each server
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u32>(1..=1000))]
     rounds: u32,
@@ -70,9 +82,16 @@ pub struct Run {
     /// Bytes of the nodes that are read and set, 8 to 16384
     #[arg(long, value_name = "BYTES", default_value_t = 1024, value_parser = within::<u32>(8..=16384))]
     node_bytes: u32,
-    /// Processes of a server, for its CPU time and memory; default: those that listen at its addresses
-    #[arg(long = "pids", value_name = "NAME=PID,PID…", value_parser = parse_pids)]
-    pids: Vec<(String, Vec<u32>)>,
+    /// Processes of a server, for its CPU time and memory, those of each part apart; default: those that listen at its
+    /// addresses
+    #[arg(long = "pids", value_name = "NAME[:PART]=PID,PID…", value_parser = parse_pids)]
+    pids: Vec<(String, Part)>,
+    /// Directory of a server's data, to see what it takes on the disk
+    #[arg(long = "data", value_name = "NAME=DIR", value_parser = parse_data)]
+    data: Vec<(String, PathBuf)>,
+    /// Cores that the servers have for themselves; default: they share all of the machine with this command
+    #[arg(long, value_name = "N", value_parser = within::<u32>(1..=10_000))]
+    server_cores: Option<u32>,
     /// Decides which requests are made; default: a random one
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -121,11 +140,21 @@ fn parse_server(text: &str) -> Result<(String, Vec<SocketAddr>), String> {
     Ok((name, addresses?))
 }
 
-fn parse_pids(text: &str) -> Result<(String, Vec<u32>), String> {
+fn parse_pids(text: &str) -> Result<(String, Part), String> {
     let (name, pids) = named(text)?;
+    let (name, part) = name.split_once(':').unwrap_or((&name, ""));
     let parse = |pid: &str| pid.parse().map_err(|_| format!("`{pid}` is no process id"));
     let pids: Result<Vec<u32>, String> = pids.split(',').map(parse).collect();
-    Ok((name, pids?))
+    let part = Part {
+        name: part.into(),
+        pids: pids?,
+    };
+    Ok((name.into(), part))
+}
+
+fn parse_data(text: &str) -> Result<(String, PathBuf), String> {
+    let (name, directory) = named(text)?;
+    Ok((name, directory.into()))
 }
 
 pub fn run(Commands { command }: Commands<Command>) -> Outcome {
@@ -151,6 +180,7 @@ fn measure(arguments: &Run) -> Outcome {
             Calibration::of(arguments.calibration.as_deref(), &arguments.directory).await?;
         eprintln!("plinth: seed {}", plan.seed);
         let mut objects: Vec<Value> = Vec::new();
+        let mut written = Ok(());
         let outcome = run_all(
             &plan,
             |line| eprintln!("plinth: {line}"),
@@ -161,12 +191,12 @@ fn measure(arguments: &Run) -> Outcome {
                     object["calibration"] = calibration.to_json();
                 }
                 objects.append(&mut measured);
+                // What was measured before the run ends, however it does, is still worth something.
+                written = write(arguments, &objects);
             },
         )
         .await;
-        // What was measured before an error is still worth something.
-        write(arguments, &objects)?;
-        outcome
+        written.and(outcome)
     })
 }
 
@@ -186,6 +216,10 @@ fn make_page(arguments: &Report) -> Outcome {
     let output = &arguments.output;
     std::fs::write(output, report::page(&runs))
         .map_err(|error| format!("{}: {error}; choose another with -o", output.display()))?;
+    if let Some(file) = &arguments.markdown {
+        std::fs::write(file, markdown::tables(&runs))
+            .map_err(|error| format!("--markdown {}: {error}", file.display()))?;
+    }
     println!("{} runs in {}", runs.len(), output.display());
     Ok(())
 }
@@ -219,8 +253,12 @@ fn plan(arguments: &Run) -> Outcome<Plan> {
     {
         return Err("--disturb-at: it must be before the end, which --duration sets".into());
     }
+    let servers = servers(arguments)?;
+    let all_cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let own_cores = arguments.server_cores.map(|cores| cores as usize);
     Ok(Plan {
-        servers: servers(arguments)?,
+        peer: peer(arguments, &servers)?,
+        servers,
         workloads,
         clients: arguments
             .clients
@@ -229,7 +267,9 @@ fn plan(arguments: &Run) -> Outcome<Plan> {
             .collect(),
         outstanding: arguments.outstanding as usize,
         warmup: Duration::from_secs_f64(arguments.warmup),
+        first_warmup: Duration::from_secs_f64(arguments.first_warmup),
         duration: Duration::from_secs_f64(arguments.duration),
+        settle: Duration::from_secs_f64(arguments.settle),
         rounds: arguments.rounds as usize,
         nodes: arguments.nodes,
         node_bytes: arguments.node_bytes as usize,
@@ -237,7 +277,17 @@ fn plan(arguments: &Run) -> Outcome<Plan> {
         disturbance,
         timeout_ms: arguments.session_timeout_ms,
         keep: arguments.keep,
+        cores: own_cores.unwrap_or_else(all_cores),
+        has_own_cores: own_cores.is_some(),
     })
+}
+
+fn peer(arguments: &Run, servers: &[Server]) -> Outcome<usize> {
+    let Some(name) = &arguments.peer else {
+        return Ok(servers.len() - 1);
+    };
+    let found = servers.iter().position(|server| server.name == *name);
+    found.ok_or_else(|| format!("--peer: there is no --server {name}"))
 }
 
 fn workloads(arguments: &Run) -> Outcome<Vec<Workload>> {
@@ -263,27 +313,35 @@ fn servers(arguments: &Run) -> Outcome<Vec<Server>> {
             return Err(format!("--server: there are two with the name {name}"));
         }
     }
-    if let Some((name, _)) = arguments
-        .pids
-        .iter()
-        .find(|(of, _)| !names().any(|name| name == of))
-    {
-        return Err(format!("--pids: there is no --server {name}"));
+    let of_pids = arguments.pids.iter().map(|(name, _)| ("--pids", name));
+    let of_data = arguments.data.iter().map(|(name, _)| ("--data", name));
+    for (flag, of) in of_pids.chain(of_data) {
+        if !names().any(|name| name == of) {
+            return Err(format!("{flag}: there is no --server {of}"));
+        }
     }
     let mut servers = Vec::new();
     for (name, addresses) in &arguments.servers {
         let given = arguments.pids.iter().filter(|(of, _)| of == name);
-        let given: Vec<u32> = given.flat_map(|(_, pids)| pids.iter().copied()).collect();
-        if !given.is_empty() && server_cpu::usage(&given).is_none() {
-            return Err(format!(
-                "--pids {name}: there is no such process, or it may not be looked at"
-            ));
+        let mut parts: Vec<Part> = given.map(|(_, part)| part.clone()).collect();
+        for part in &parts {
+            if server_cpu::usage(&part.pids).is_none() {
+                return Err(format!(
+                    "--pids {name}: there is no such process, or it may not be looked at"
+                ));
+            }
         }
-        let listening = || server_cpu::processes_listening_at(addresses);
+        if parts.is_empty() {
+            let pids = server_cpu::processes_listening_at(addresses);
+            let name = String::new();
+            parts.extend((!pids.is_empty()).then_some(Part { name, pids }));
+        }
+        let data = arguments.data.iter().find(|(of, _)| of == name);
         servers.push(Server {
             name: name.clone(),
             addresses: addresses.clone(),
-            pids: if given.is_empty() { listening() } else { given },
+            parts,
+            directory: data.map(|(_, directory)| directory.clone()),
         });
     }
     Ok(servers)
