@@ -33,7 +33,8 @@ help:
 	@echo "make keeper-clients   ZooKeeper's own clients and their tests against the keeper: $(KEEPER_CLIENTS_RUN)"
 	@echo "make zelos-clients    the same against Zelos, on a Delos stack: $(ZELOS_CLIENTS_RUN)"
 	@echo "make stack   $(STACK_SEEDS) random programs on the stack machines of FoundationDB's bindings"
-	@echo "make keeper-bench     the keeper beside Debian's ZooKeeper, in alternating rounds; bench-results/keeper.html"
+	@echo "make keeper-bench     the keeper beside ZooKeeper 3.9.5, in alternating rounds; bench-results/keeper.md, with goals;"
+	@echo "             SHORT=1 takes five minutes instead of most of an hour"
 	@echo "make farm-bench       the in-memory engine beside the store, Redis and etcd, in alternating rounds"
 	@echo "make packages    Debian packages of an optimized build, in $(TARGET)/debian"
 	@echo "make book    the pages as a book with a search, in $(TARGET)/book"
@@ -233,13 +234,12 @@ bench-compare:
 	done
 	@scripts/bench "$(OLD)" "$(NEW)"
 
-# Which parts of it: PARTS="mixes load failures"; scripts/keeper-bench tells the other settings.
+# Which parts of it: PARTS="mixes load sizes failures"; scripts/keeper-bench tells the other settings.
 .PHONY: keeper-bench
 keeper-bench: release
-	@scripts/need pgrep:procps python3:python3 java:default-jre-headless \
-		/usr/share/java/zookeeper.jar:libzookeeper-java /usr/share/java/slf4j-simple.jar:libslf4j-java \
-		/usr/share/java/servlet-api.jar:libservlet-api-java
-	scripts/keeper-bench $(PLINTH) bench-results
+	@scripts/need pgrep:procps python3:python3 taskset:util-linux
+	@scripts/need-zookeeper $(TARGET)/zookeeper
+	scripts/keeper-bench $(PLINTH) bench-results $(TARGET)/zookeeper
 
 # scripts/farm-bench tells its settings.
 .PHONY: farm-bench
