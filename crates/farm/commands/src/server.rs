@@ -8,7 +8,7 @@ use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::serving::ServingArguments;
 use plinth_terminal::tls::{Listen, PublicAddress};
-use plinth_terminal::{Outcome, pages};
+use plinth_terminal::{Outcome, pages, ports};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -61,6 +61,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
 }
 
 async fn start(arguments: &Arguments, at: &str) -> Outcome {
+    ports::check_flags([
+        (Some(arguments.listen.address), "--listen"),
+        (arguments.pages, "--pages"),
+    ])?;
     let mut cluster = arguments.cluster.load().await?;
     arguments.listen.close(&mut cluster.certificates)?;
     arguments

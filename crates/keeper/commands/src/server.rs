@@ -15,7 +15,7 @@ use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::serving::ServingArguments;
 use plinth_terminal::tls::TlsArguments;
-use plinth_terminal::{notify, pages};
+use plinth_terminal::{notify, pages, ports};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -87,6 +87,14 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
         secure: None,
         secure_by: Chosen::By("--secure-listen"),
     };
+    let wanted = [
+        (doors.plain, doors.plain_by),
+        (arguments.secure_listen, doors.secure_by),
+        (arguments.pages, Chosen::By("--pages")),
+    ];
+    let wanted = wanted.into_iter();
+    ports::check_free(wanted.filter_map(|(address, chosen)| Some((address?, chosen))))
+        .map_err(at)?;
     if let Some(address) = arguments.secure_listen {
         let read = arguments.guests.guests("--secure-listen", &arguments.tls);
         doors.secure = Some((address, read.await.map_err(at)?));

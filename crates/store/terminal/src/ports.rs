@@ -28,6 +28,15 @@ pub fn check_free(wanted: impl IntoIterator<Item = (SocketAddr, Chosen)>) -> Out
     Ok(())
 }
 
+/// As [`check_free`], of addresses that flags give.
+///
+/// # Errors
+/// A line for the user.
+pub fn check_flags<const N: usize>(wanted: [(Option<SocketAddr>, &'static str); N]) -> Outcome {
+    let wanted = wanted.into_iter();
+    check_free(wanted.filter_map(|(address, flag)| Some((address?, Chosen::By(flag)))))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

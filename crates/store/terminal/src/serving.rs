@@ -55,10 +55,8 @@ impl ServingArguments {
         if let Some(parent) = self.parent {
             follow_parent(parent)?;
         }
-        let directory = self.trace.as_deref().and_then(Path::parent);
-        if let Some(directory) = directory.filter(|directory| !directory.as_os_str().is_empty()) {
-            // If this fails, opening the file reports the error.
-            let _ = std::fs::create_dir_all(directory);
+        if let Some(audit) = &self.audit {
+            trace_file::check(audit, "audit")?;
         }
         trace_file::start(self.trace.as_deref())?;
         let usual = data_directory.map(|directory| directory.join("audit.jsonl"));

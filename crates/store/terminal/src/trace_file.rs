@@ -75,20 +75,34 @@ static WRITER: OnceLock<Writer> = OnceLock::new();
 /// Writes the audit: who connected, was refused and changed what.
 static AUDIT: OnceLock<Writer> = OnceLock::new();
 
+fn write_to(opened: &mut Option<TraceFile>, path: &Path, line: &str) -> std::io::Result<()> {
+    let file = match opened {
+        Some(file) => file,
+        None => opened.insert(TraceFile::open(path)?),
+    };
+    file.write(line)
+}
+
 impl Writer {
-    /// `file` opens the file. It is called with the first line.
-    fn start(
-        file: impl Fn() -> std::io::Result<TraceFile> + Send + 'static,
-    ) -> std::io::Result<Self> {
+    /// The file is opened with the first line.
+    fn start(path: PathBuf) -> std::io::Result<Self> {
         let (orders, received) = sync_channel(WAITING_MAX);
         let write = move || {
-            let mut opened = None;
+            let (mut opened, mut fails) = (None, false);
             for order in received {
                 match order {
                     // A full disk costs only the trace, not the server.
                     Order::Line(line) => {
-                        opened = opened.or_else(|| file().ok());
-                        drop(opened.as_mut().map(|file| file.write(&line)));
+                        let written = write_to(&mut opened, &path, &line);
+                        if let Err(error) = &written
+                            && !fails
+                        {
+                            eprintln!(
+                                "plinth: {}: {error}; what happens meanwhile is not in it",
+                                path.display()
+                            );
+                        }
+                        fails = written.is_err();
                     }
                     Order::Flush(done) => drop(done.send(())),
                 }
@@ -135,12 +149,7 @@ pub fn flush() {
 /// Writes this process's events to `path`, if given, and remembers the newest warning about a file.
 pub fn start(path: Option<&Path>) -> Result<(), String> {
     if let Some(path) = path {
-        TraceFile::open(path).map_err(|error| {
-            format!(
-                "trace file {}: {error}; choose another with --trace",
-                path.display()
-            )
-        })?;
+        check(path, "trace")?;
         begin(&WRITER, path)?;
         let print = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
@@ -167,14 +176,31 @@ pub fn start(path: Option<&Path>) -> Result<(), String> {
     Ok(())
 }
 
+/// Makes the file that the flag `name` asks for, and the directory above it.
+///
+/// # Errors
+/// A line for the user.
+pub fn check(path: &Path, name: &str) -> Result<(), String> {
+    if let Some(directory) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
+        // If this fails, opening the file reports the error.
+        let _ = std::fs::create_dir_all(directory);
+    }
+    let opened = TraceFile::open(path);
+    opened.map(drop).map_err(|error| {
+        format!(
+            "{name} file {}: {error}; choose another with --{name}",
+            path.display()
+        )
+    })
+}
+
 /// Writes audit events to `path`. The file is made with the first of them.
 pub fn audit_to(path: &Path) -> Result<(), String> {
     begin(&AUDIT, path)
 }
 
 fn begin(writer: &OnceLock<Writer>, path: &Path) -> Result<(), String> {
-    let path = path.to_path_buf();
-    let started = Writer::start(move || TraceFile::open(&path));
+    let started = Writer::start(path.to_path_buf());
     let started = started.map_err(|error| format!("cannot start a thread: {error}"))?;
     let _ = writer.set(started); // a process starts each once
     Ok(())

@@ -20,6 +20,7 @@ fn mistakes_get_one_clear_line_and_the_cluster_goes_on() {
     statements_that_are_wrong(&cluster);
     a_second_server_in_its_directory(&cluster);
     a_port_that_is_taken(&cluster);
+    records_that_cannot_be_kept(&cluster);
     a_stranger_at_the_port(&cluster);
     a_database_that_is_there_already(&cluster);
     an_exclusion_of_nobody(&cluster);
@@ -101,6 +102,24 @@ fn a_port_that_is_taken(cluster: &Cluster) {
 }
 
 /// Sends noise of several kinds, and opens connections that send nothing.
+fn records_that_cannot_be_kept(cluster: &Cluster) {
+    let directory = Directory::new("records");
+    for name in ["trace", "audit"] {
+        let flag = format!("--{name}");
+        let mut command = Command::new(BINARY);
+        command.args(["server", "--listen", &free_address()]);
+        command.args([&flag, "/dev/null/records", "-C"]);
+        command.arg(cluster.cluster_file()).arg("--data-dir");
+        let output = command.arg(directory.file("data")).output();
+        let line = error_line(&output.expect("the binary was built"));
+        let said = format!("{name} file /dev/null/records: Not a directory");
+        assert!(
+            line.contains(&said) && line.contains(&format!("choose another with {flag}")),
+            "{line}"
+        );
+    }
+}
+
 fn a_stranger_at_the_port(cluster: &Cluster) {
     let connect = || TcpStream::connect(cluster.addresses()[0]).expect("somebody listens");
     let noise: Vec<u8> = (0..100_000u32)

@@ -218,7 +218,7 @@ impl KeyFile {
             let source = self.keys().find(|key| key.line().any(|key| key.id() == id));
             return error(match source {
                 Some(key) => format!("key {id} follows from {key:?}; drop {} instead", key.id()),
-                None => format!("there is no key {id}; `plinth keys` lists them"),
+                None => format!("there is no key {id}; `plinth keys list` shows them"),
             });
         }
         if self.keys().count() == 1 {

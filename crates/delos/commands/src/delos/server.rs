@@ -208,23 +208,19 @@ fn page(arguments: &Arguments) -> Outcome<Option<Page>> {
     Ok(Some(page))
 }
 
-/// Refuses addresses for ZooKeeper's clients that cannot be had, before it becomes a replica that nobody can use.
-fn try_doors(arguments: &Arguments) -> Outcome {
-    let asked = [
-        (arguments.zookeeper_listen, "--zookeeper-listen"),
-        (arguments.secure_listen, "--zookeeper-secure-listen"),
-    ];
-    let asked = asked.into_iter();
-    ports::check_free(asked.filter_map(|(address, flag)| Some((address?, Chosen::By(flag)))))
-}
-
 async fn serve(arguments: &Arguments) -> Outcome {
     let public = public(arguments)?;
+    // Those for ZooKeeper's clients, too, before it becomes a replica that nobody can use.
+    ports::check_flags([
+        (Some(arguments.listen.address), "--listen"),
+        (arguments.pages, "--pages"),
+        (arguments.zookeeper_listen, "--zookeeper-listen"),
+        (arguments.secure_listen, "--zookeeper-secure-listen"),
+    ])?;
     let page = page(arguments)?;
     let options = arguments.clients.options("default".into())?;
     let door = door(arguments, options).await?;
     let (credentials, _following) = credentials(arguments).await?;
-    try_doors(arguments)?;
     let settings = Settings::default().with(door).with(credentials);
     let mut settings = settings.with(Chosen::By("--listen"));
     if arguments.serving.tells_of_itself() {

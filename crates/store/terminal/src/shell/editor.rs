@@ -47,6 +47,7 @@ impl Editor {
             .with_menu(ReedlineMenu::EngineCompleter(Box::new(
                 ColumnarMenu::default().with_name(MENU),
             )))
+            .with_ansi_colors(std::env::var_os("NO_COLOR").is_none())
             .with_quick_completions(true)
             .with_partial_completions(true)
             .with_edit_mode(Box::new(Emacs::new(keys)));
