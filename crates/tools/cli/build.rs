@@ -1,8 +1,8 @@
 //! Says how the program `plinth` is linked, so that it is small (docs/decisions/0014).
 //!
-//! A program that runs where it is built has its addresses packed. It may be loaded anywhere, so it has a list of them,
-//! of 24 bytes each: 0.8 MB of the store's program, and a fiftieth of that when they are packed, which the C library
-//! reads from version 2.36 on. A linker that does not know the option says so and goes on.
+//! A program that runs where it is built has its addresses packed. It may be loaded anywhere, so it has a list of
+//! them, of 24 bytes each: 0.8 MB of the store's program, and a fiftieth of that when they are packed, which the C
+//! library reads from version 2.36 on. A linker that does not know the option says so and goes on.
 //!
 //! A package (`PLINTH_PACKAGE`) is for C libraries of any age. In it functions of the same code become one, which the
 //! linker can do that comes with Rust for x86-64.

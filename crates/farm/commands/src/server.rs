@@ -61,10 +61,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
 }
 
 async fn start(arguments: &Arguments, at: &str) -> Outcome {
-    ports::check_flags([
-        (Some(arguments.listen.address), "--listen"),
-        (arguments.pages, "--pages"),
-    ])?;
+    ports::check_pages(arguments.listen.address, arguments.pages)?;
     let mut cluster = arguments.cluster.load().await?;
     arguments.listen.close(&mut cluster.certificates)?;
     arguments

@@ -194,8 +194,8 @@ fn faults(out: &mut String, objects: &[&Value]) {
 /// What each server did.
 fn figures(out: &mut String, cells: &[Cell<'_>]) {
     out.push_str(
-        "Medians of the rounds; processor time is milliseconds for 1,000 requests, with what servers put off; the parts \
-        are of the measured seconds alone:\n\n\
+        "Medians of the rounds; processor time is milliseconds for 1,000 requests, with what servers put off; the \
+        parts are of the measured seconds alone:\n\n\
         | workload | clients | server | per second (least–most) | p50 ms | mean | p99 | longest | servers' processors \
         | parts | budget | the sessions' | memory, MiB | disk, MiB |\n",
     );

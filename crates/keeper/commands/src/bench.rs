@@ -9,6 +9,7 @@ use plinth_runtime::{Duration, random};
 use plinth_terminal::choices::unknown;
 use plinth_terminal::commands::Commands;
 use plinth_terminal::numbers::within;
+use plinth_terminal::outputs::write_page;
 use plinth_terminal::process::raise_file_limit;
 use plinth_terminal::seconds::{parse_positive, parse_seconds};
 use plinth_terminal::{Outcome, connect};
@@ -214,11 +215,14 @@ fn make_page(arguments: &Report) -> Outcome {
         runs.extend(of_file);
     }
     let output = &arguments.output;
-    std::fs::write(output, report::page(&runs))
-        .map_err(|error| format!("{}: {error}; choose another with -o", output.display()))?;
+    write_page(output, "-o", &arguments.files, &report::page(&runs))?;
     if let Some(file) = &arguments.markdown {
-        std::fs::write(file, markdown::tables(&runs))
-            .map_err(|error| format!("--markdown {}: {error}", file.display()))?;
+        write_page(
+            file,
+            "--markdown",
+            &arguments.files,
+            &markdown::tables(&runs),
+        )?;
     }
     println!("{} runs in {}", runs.len(), output.display());
     Ok(())

@@ -90,11 +90,11 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
     let wanted = [
         (doors.plain, doors.plain_by),
         (arguments.secure_listen, doors.secure_by),
-        (arguments.pages, Chosen::By("--pages")),
+        (arguments.pages, Chosen::By(pages::flag())),
     ];
     let wanted = wanted.into_iter();
-    ports::check_free(wanted.filter_map(|(address, chosen)| Some((address?, chosen))))
-        .map_err(at)?;
+    let wanted = wanted.filter_map(|(address, chosen)| Some((address?, chosen)));
+    ports::check_distinct(wanted).map_err(at)?;
     if let Some(address) = arguments.secure_listen {
         let read = arguments.guests.guests("--secure-listen", &arguments.tls);
         doors.secure = Some((address, read.await.map_err(at)?));

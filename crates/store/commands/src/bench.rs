@@ -14,6 +14,7 @@ use plinth_terminal::choices::unknown;
 use plinth_terminal::commands::Commands;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::numbers::within;
+use plinth_terminal::outputs::write_page;
 use plinth_terminal::seconds::parse_seconds;
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -351,12 +352,12 @@ fn make_page(arguments: &Report) -> Outcome {
             "these runs are of `keeper bench run`: `plinth keeper bench report` makes their page";
         return Err(line.into());
     }
-    std::fs::write(&arguments.output, page(&sets(files))).map_err(|error| {
-        format!(
-            "{}: {error}; choose another with -o",
-            arguments.output.display()
-        )
-    })?;
+    write_page(
+        &arguments.output,
+        "-o",
+        &arguments.files,
+        &page(&sets(files)),
+    )?;
     println!("{} runs in {}", runs.len(), arguments.output.display());
     Ok(())
 }

@@ -177,6 +177,8 @@ fn run(arguments: Arguments) -> Outcome {
 
 async fn open_to(path: &Path, whom: Identity) -> Outcome {
     let mut file = found(path).await?;
+    let checked = file.check_is_of_servers();
+    checked.map_err(|error| format!("key file {}: {error}", path.display()))?;
     file.set_open_to(whom);
     write(path, &file, true)?;
     match whom {

@@ -5,7 +5,6 @@ use plinth_protocol::control::ProcessClass;
 use plinth_rpc::Place;
 use plinth_runtime::knobs::{knobs, set_knobs};
 use plinth_runtime::metric::page::Page;
-use plinth_runtime::net::Chosen;
 use plinth_runtime::real::spawn_worker;
 use plinth_runtime::{Duration, Task, disk, sleep};
 use plinth_server::metrics::READY;
@@ -110,17 +109,6 @@ fn with_place(line: String) -> String {
     }
 }
 
-/// Nobody else has the ports of its workers and pages.
-fn check_free(arguments: &Arguments) -> Outcome {
-    let first = arguments.listen.address;
-    let workers = (0..arguments.workers).map(|worker| {
-        let address = SocketAddr::new(first.ip(), first.port() + worker);
-        (address, Chosen::By("--listen"))
-    });
-    let pages = arguments.pages.map(|at| (at, Chosen::By("--pages")));
-    ports::check_free(workers.chain(pages))
-}
-
 async fn serve(arguments: &Arguments) -> Outcome {
     let at = |line: String| format!("server {}: {line}", arguments.listen.address);
     let loading = Family::Store.load(&arguments.cluster_file, arguments.tls.settings());
@@ -138,7 +126,7 @@ async fn serve(arguments: &Arguments) -> Outcome {
     if let Some(public) = &public {
         check_ports(public.port(), "--public-address", arguments.workers).map_err(at)?;
     }
-    check_free(arguments).map_err(at)?;
+    ports::check_pages(arguments.listen.address, arguments.pages).map_err(at)?;
     if arguments.accept_lost_coordination {
         accept_lost_coordination(arguments, &cluster)
             .await

@@ -56,8 +56,8 @@ pub fn file_in(directory: &Path) -> PathBuf {
     directory.join(FILE_NAME)
 }
 
-/// Writes the registers of a coordinator that has promised nothing. Only for a directory that never had registers: those
-/// of this cluster that are there, from a start that was interrupted, stay, and those of another one are an error.
+/// Writes the registers of a coordinator that has promised nothing. Only for a directory that never had registers:
+/// those of this cluster that are there, from a start that was interrupted, stay, and those of another are an error.
 pub fn begin<'a>(directory: &'a Path, cluster: &'a str) -> Boxed<'a, std::io::Result<()>> {
     Box::pin(async move {
         let path = file_in(directory);
@@ -481,9 +481,13 @@ mod tests {
             let path = file_in(directory);
             disk::create_dir_all(directory).await.expect("made");
             let mut registers = Registers::new("a:b".into());
-            let promised = registers.begin("state", Uid::default());
-            promised.into_inner().expect("begun");
+            let asked = registers.read(&ReadRegister {
+                register: "a:b".into(),
+                generation: Default::default(),
+            });
+            let _ = asked.into_inner();
             let before = registers.encode();
+            assert_ne!(before, Registers::new("a:b".into()).encode(), "a promise");
             let written = disk::write_file_durably(&path, before.clone());
             written.await.expect("written");
             begin(directory, "a:b").await.expect("it was interrupted");

@@ -87,13 +87,14 @@ async fn all(directory: &Path) -> io::Result<Vec<(String, Tenant)>> {
         if name == DEFAULT_NAME {
             let path = directory.join(name);
             let file = ClusterFile::read(&path).await.ok();
-            let is_farm = file.is_some_and(|file| Family::of(&path, &file) == Some(Family::Farm));
-            let tenant = if is_farm {
-                Tenant::Farm
-            } else {
-                Tenant::Cluster
+            let family = file.and_then(|file| Family::of(&path, &file));
+            let tenants = match family {
+                Some(Family::Farm) => &[Tenant::Farm][..],
+                Some(_) => &[Tenant::Cluster],
+                // Somebody has written it by hand, for either of them.
+                None => &[Tenant::Cluster, Tenant::Farm],
             };
-            found.push((name.clone(), tenant));
+            found.extend(tenants.iter().map(|tenant| (name.clone(), *tenant)));
         } else if path
             .extension()
             .is_some_and(|ending| ending == DELOS_ENDING)

@@ -6,7 +6,7 @@
 //! - [`serving`], [`process`], [`children`], [`ports`], [`allocator`], [`notify`], [`trace_file`], [`pages`]: what a
 //!   process has that serves.
 //! - [`keys`], [`status`]: key files, and status documents.
-//! - [`shell`], [`watching`], [`progress`], [`wrap`]: what a person sees.
+//! - [`shell`], [`watching`], [`progress`], [`wrap`], [`outputs`]: what a person sees, and files that are made.
 
 pub mod allocator;
 pub mod children;
@@ -18,6 +18,7 @@ pub mod keys;
 pub mod knobs;
 pub mod notify;
 pub mod numbers;
+pub mod outputs;
 pub mod pages;
 pub mod ports;
 pub mod process;

@@ -1,6 +1,6 @@
 //! Ports of processes that a command starts. One that somebody else has is told by the command, which knows its flag.
 
-use crate::Outcome;
+use crate::{Outcome, pages};
 use plinth_runtime::net::Chosen;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -11,6 +11,26 @@ use std::net::{SocketAddr, TcpListener};
 /// # Errors
 /// A line for the user.
 pub fn check_free(wanted: impl IntoIterator<Item = (SocketAddr, Chosen)>) -> Outcome {
+    check(wanted, |address, chosen| {
+        let found = TcpListener::bind(address);
+        found
+            .map(drop)
+            .map_err(|error| chosen.refused(address, &error))
+    })
+}
+
+/// Refuses an address that one command wants twice.
+///
+/// # Errors
+/// A line for the user.
+pub fn check_distinct(wanted: impl IntoIterator<Item = (SocketAddr, Chosen)>) -> Outcome {
+    check(wanted, |_, _| Ok(()))
+}
+
+fn check(
+    wanted: impl IntoIterator<Item = (SocketAddr, Chosen)>,
+    look: impl Fn(SocketAddr, Chosen) -> Outcome,
+) -> Outcome {
     let mut before = BTreeMap::new();
     for (address, chosen) in wanted {
         // Port 0 is another one each time.
@@ -20,21 +40,18 @@ pub fn check_free(wanted: impl IntoIterator<Item = (SocketAddr, Chosen)>) -> Out
         {
             return Err(chosen.refused_twice(address, former));
         }
-        let found = TcpListener::bind(address);
-        found
-            .map(drop)
-            .map_err(|error| chosen.refused(address, &error))?;
+        look(address, chosen)?;
     }
     Ok(())
 }
 
-/// As [`check_free`], of addresses that flags give.
+/// As [`check_distinct`], of the address of a server and that of its pages.
 ///
 /// # Errors
 /// A line for the user.
-pub fn check_flags<const N: usize>(wanted: [(Option<SocketAddr>, &'static str); N]) -> Outcome {
-    let wanted = wanted.into_iter();
-    check_free(wanted.filter_map(|(address, flag)| Some((address?, Chosen::By(flag)))))
+pub fn check_pages(listen: SocketAddr, pages: Option<SocketAddr>) -> Outcome {
+    let pages = pages.map(|at| (at, Chosen::By(pages::flag())));
+    check_distinct([(listen, Chosen::By("--listen"))].into_iter().chain(pages))
 }
 
 #[cfg(test)]

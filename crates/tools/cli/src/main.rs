@@ -45,8 +45,8 @@ use std::process::ExitCode;
 /// Exit code of a command line that is none.
 const WRONG_USAGE: u8 = 2;
 
-/// What cannot be printed ends the process, and is no fault of its: without a word if the reader of standard output has
-/// closed the pipe, as `head` does, and else with one line, as on a full disk.
+/// What cannot be printed ends the process, and is no fault of its: without a word if the reader of standard output
+/// has closed the pipe, as `head` does, and else with one line, as on a full disk.
 fn end_when_standard_output_does() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -386,14 +386,17 @@ fn the_bench_measures_gateways_and_tells_what_the_end_of_one_costs() {
     );
     let page = std::fs::read_to_string(&html).expect("it was written");
     assert!(page.contains("Sessions that were disturbed"), "{page}");
-    let markdown = file("markdown");
+    makes_tables(&json, &html, &file("markdown"));
+}
+
+fn makes_tables(json: &str, html: &str, markdown: &str) {
     let output = Command::new(env!("CARGO_BIN_EXE_plinth"))
-        .args(["keeper", "bench", "report", &json, "--output", &html])
-        .args(["--markdown", &markdown])
+        .args(["keeper", "bench", "report", json, "--output", html])
+        .args(["--markdown", markdown])
         .output()
         .expect("the binary was built");
     assert!(output.status.success(), "{}", common::text(&output.stderr));
-    let tables = std::fs::read_to_string(&markdown).expect("it was written");
+    let tables = std::fs::read_to_string(markdown).expect("it was written");
     assert!(
         tables.contains("\n| `clickhouse` | 6 | both | "),
         "{tables}"

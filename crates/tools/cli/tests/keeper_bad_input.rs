@@ -13,8 +13,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 const SILENT: usize = 10_000;
-/// Anonymous memory that a silent connection may cost the gateway.
-const SILENT_BYTES_MAX: usize = 16 << 10;
+/// Anonymous memory that a silent connection may cost the gateway while it is open. A quarter of them have a session.
+const SILENT_BYTES_MAX: usize = 32 << 10;
 /// A silent connection is closed by then: 10 s without a greeting; or the time-out of its session, and 10 s in which
 /// its last bytes may be read.
 const SILENT_LIMIT: Duration = Duration::from_secs(30);
@@ -273,9 +273,10 @@ async fn stay_well_beside_silence(cluster: &Cluster) {
     });
     let Either::Left(mut silent) = race(opening, ask_on_and_on(&client, &slowest)).await;
     let grown = resident_kib(pid).saturating_sub(before);
-    let each = (grown << 10) as usize / SILENT;
+    // On a slow machine many are closed by then, and have given back what they cost.
     let open = open_files(pid) - files;
-    eprintln!("{SILENT} silent connections cost {each} bytes each; {open} are still open");
+    let each = (grown << 10) as usize / open.max(1);
+    eprintln!("of {SILENT} silent connections {open} are open; they cost {each} bytes each");
     assert!(each < SILENT_BYTES_MAX, "{each} bytes each");
 
     // All of them each time: who was greeted has something to read first.

@@ -1,6 +1,6 @@
 //! A command that is given the cluster file of another system says whose it is, and which command takes it.
 
-use crate::common::{BINARY, Directory, error_line};
+use crate::common::{BINARY, Directory, error_line, free_ports};
 use std::collections::BTreeSet;
 use std::process::Command;
 
@@ -80,8 +80,8 @@ fn a_command_with_the_file_of_another_system_names_it_and_a_command_that_takes_i
     }
 }
 
-#[test]
-fn a_directory_of_another_system_is_refused_before_anything_is_made_in_it() {
+/// Directories of commands that start several servers, and of single servers.
+fn directories() -> Directory {
     let directory = Directory::new("other-directories");
     written(&directory, "store/plinth.cluster", &format!("dev:{ID}"));
     written(&directory, "farm/plinth.cluster", &format!("farm:{ID}"));
@@ -102,6 +102,32 @@ fn a_directory_of_another_system_is_refused_before_anything_is_made_in_it() {
             std::fs::write(path, name).expect("written");
         }
     }
+    directory
+}
+
+/// The command refuses the directory, and makes nothing in it.
+fn refuses_directory(directory: &Directory, command: &str, place: &str, whose: &str) {
+    let path = directory.file(place);
+    let names = || {
+        let read = std::fs::read_dir(&path).expect("it is there");
+        read.map(|entry| entry.expect("a name").file_name())
+            .collect::<BTreeSet<_>>()
+    };
+    let before = names();
+    let mut refused = Command::new(BINARY);
+    refused
+        .args(command.split(' '))
+        .arg("--data-dir")
+        .arg(&path);
+    let line = error_line(&refused.output().expect("the binary was built"));
+    assert!(line.contains(whose), "{command} {place}: {line}");
+    assert!(line.contains("choose another with --data-dir"), "{line}");
+    assert_eq!(names(), before, "{command} {place}");
+}
+
+#[test]
+fn a_directory_of_another_system_is_refused_before_anything_is_made_in_it() {
+    let directory = directories();
     let file = |place: &str| {
         directory
             .file(place)
@@ -110,16 +136,17 @@ fn a_directory_of_another_system_is_refused_before_anything_is_made_in_it() {
             .to_string()
     };
     let tables = "table server --listen 127.0.0.1:0";
-    let server = format!("server --listen 127.0.0.1:24999 -C {}", file("store"));
-    let machine = format!("farm server --listen 127.0.0.1:24997 -C {}", file("farm"));
-    let replica = "delos server --listen 127.0.0.1:24995";
+    let port = free_ports(2);
+    let server = format!("server --listen 127.0.0.1:{port} -C {}", file("store"));
+    let machine = format!("farm server --listen 127.0.0.1:{port} -C {}", file("farm"));
+    let replica = format!("delos server --listen 127.0.0.1:{port}");
     for (command, place, whose) in [
         (&server[..], "machine", "the in-memory engine"),
         (&server, "replica", "a service on log stacks"),
         (&machine, "server", "a cluster of the store"),
         (&machine, "replica", "a service on log stacks"),
-        (replica, "server", "a cluster of the store"),
-        (replica, "machine", "the in-memory engine"),
+        (&replica, "server", "a cluster of the store"),
+        (&replica, "machine", "the in-memory engine"),
         (tables, "server", "a cluster of the store"),
         ("dev", "machine", "the in-memory engine"),
         ("farm dev", "server", "a cluster of the store"),
@@ -147,21 +174,6 @@ fn a_directory_of_another_system_is_refused_before_anything_is_made_in_it() {
         (tables, "farm", "the in-memory engine"),
         (tables, "service", "a service on log stacks"),
     ] {
-        let path = directory.file(place);
-        let names = || {
-            let read = std::fs::read_dir(&path).expect("it is there");
-            read.map(|entry| entry.expect("a name").file_name())
-                .collect::<BTreeSet<_>>()
-        };
-        let before = names();
-        let mut refused = Command::new(BINARY);
-        refused
-            .args(command.split(' '))
-            .arg("--data-dir")
-            .arg(&path);
-        let line = error_line(&refused.output().expect("the binary was built"));
-        assert!(line.contains(whose), "{command} {place}: {line}");
-        assert!(line.contains("choose another with --data-dir"), "{line}");
-        assert_eq!(names(), before, "{command} {place}");
+        refuses_directory(&directory, command, place, whose);
     }
 }

@@ -354,6 +354,9 @@ fn the_server_comes_back_and_is_confined(machine: &Machine) {
     machine.must(&format!("kill -9 {first}"));
     let said = machine.wait_for("plinth cli --exec 'get hello'", "`hello' is `world'");
     assert!(said.contains("`hello' is `world'"), "{said}");
+    // The other two serve before it is there again.
+    let state = "systemctl show --property=ActiveState plinth";
+    machine.wait_for(state, "ActiveState=active");
     assert_ne!(main_process(machine, "plinth"), first);
     // It rewrites its cluster file when the coordinators change, whoever is asked for that.
     machine.must("cp -p /etc/plinth/plinth.cluster /etc/plinth/plinth.keys /root");

@@ -195,8 +195,20 @@ impl KeyFile {
         Ok(KeyFile::with_heading(keys))
     }
 
+    /// Checks that it is a file of servers: what is changed in one with lower keys reaches no server, and a new key in
+    /// it locks out its holder.
+    pub fn check_is_of_servers(&self) -> Result<(), KeyFileError> {
+        match self.keys().any(|key| key.identity() == Identity::Server) {
+            true => Ok(()),
+            false => error(
+                "it has no server's key; change the file of the servers, and derive this one anew",
+            ),
+        }
+    }
+
     /// Puts a new server key in front of all others. `random` must come from the operating system.
     pub fn add_generation(&mut self, random: [u8; SECRET_BYTES]) -> Result<KeyId, KeyFileError> {
+        self.check_is_of_servers()?;
         let key = root(random);
         if self.keys().any(|known| known.id() == key.id()) {
             return error("the new key is there already; draw other random bytes");

@@ -208,19 +208,28 @@ fn page(arguments: &Arguments) -> Outcome<Option<Page>> {
     Ok(Some(page))
 }
 
-async fn serve(arguments: &Arguments) -> Outcome {
-    let public = public(arguments)?;
-    // Those for ZooKeeper's clients, too, before it becomes a replica that nobody can use.
-    ports::check_flags([
-        (Some(arguments.listen.address), "--listen"),
-        (arguments.pages, "--pages"),
+/// Refuses addresses for ZooKeeper's clients that cannot be had, before it becomes a replica that nobody can use.
+fn try_doors(arguments: &Arguments) -> Outcome {
+    let asked = [
         (arguments.zookeeper_listen, "--zookeeper-listen"),
         (arguments.secure_listen, "--zookeeper-secure-listen"),
-    ])?;
+    ];
+    let asked = asked.into_iter();
+    let doors = asked.filter_map(|(address, flag)| Some((address?, Chosen::By(flag))));
+    let listen = (arguments.listen.address, Chosen::By("--listen"));
+    let pages = arguments.pages.map(|at| (at, Chosen::By(pages::flag())));
+    ports::check_distinct([listen].into_iter().chain(pages).chain(doors.clone()))?;
+    ports::check_free(doors)
+}
+
+async fn serve(arguments: &Arguments) -> Outcome {
+    let public = public(arguments)?;
+    ports::check_pages(arguments.listen.address, arguments.pages)?; // before the pages are there
     let page = page(arguments)?;
     let options = arguments.clients.options("default".into())?;
     let door = door(arguments, options).await?;
     let (credentials, _following) = credentials(arguments).await?;
+    try_doors(arguments)?;
     let settings = Settings::default().with(door).with(credentials);
     let mut settings = settings.with(Chosen::By("--listen"));
     if arguments.serving.tells_of_itself() {

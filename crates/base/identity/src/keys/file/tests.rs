@@ -239,3 +239,16 @@ fn damaged_words_with_the_check_that_belongs_to_them_give_no_key_but_the_one_the
         }
     });
 }
+
+#[test]
+fn a_file_without_a_servers_key_gets_no_new_one() {
+    let mut servers = file(1);
+    let mut clients = servers.for_identity(Identity::Client).expect("lower");
+    let before = clients.ids();
+    let refused = clients
+        .add_generation([2; SECRET_BYTES])
+        .expect_err("lower");
+    assert!(refused.to_string().contains("no server's key"), "{refused}");
+    assert_eq!(clients.ids(), before);
+    servers.add_generation([2; SECRET_BYTES]).expect("room");
+}
