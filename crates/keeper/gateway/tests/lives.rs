@@ -428,19 +428,36 @@ fn no_session_ends_because_the_database_stalls_for_three_seconds() {
     holds(10, stall);
 }
 
+/// Clients with these time-outs begin within some milliseconds and fall silent.
+struct Silence {
+    timeouts_ms: [u64; 4],
+    begin_ms: u64,
+    /// When a gateway dies, if any does.
+    kill_ms: u64,
+}
+
 /// Clients fall silent; one gateway dies, or all live on.
 async fn silence(is_any_killed: bool) -> Rc<World> {
-    let world = World::new(ms(1)).await;
+    let usual = Silence {
+        timeouts_ms: [4000, 4000, 10_000, 40_000],
+        begin_ms: 2500,
+        kill_ms: 3000,
+    };
+    silence_in(World::new(ms(1)).await, usual, is_any_killed).await
+}
+
+async fn silence_in(world: Rc<World>, of: Silence, is_any_killed: bool) -> Rc<World> {
     let killed = world.any();
-    let kill_at = now() + ms(3000);
+    let kill_at = now() + ms(of.kill_ms);
+    let of = &of;
     let one = async |world: Rc<World>| {
         let gateway = world.any();
-        let timeout = ms([4000, 4000, 10_000, 40_000][random::below(4) as usize]);
-        sleep(ms(random::below(2500))).await;
+        let timeout = ms(of.timeouts_ms[random::below(4) as usize]);
+        sleep(ms(random::below(of.begin_ms))).await;
         let life = Life::begin(&world, gateway, timeout, 2).await;
         // Only a gateway that lives knows how long a client has been silent.
         let most = match is_any_killed && gateway == killed {
-            true => kill_at - life.answered + ms(1500),
+            true => kill_at.max(life.answered) - life.answered + ms(1500),
             false => ms(500),
         };
         life.fall_silent(most).await;

@@ -10,33 +10,13 @@ async fn world(delay: Duration) -> Rc<World> {
     World::with_options(GATEWAYS, delay, options).await
 }
 
-/// Clients fall silent; one gateway dies, or all live on.
 async fn silence(is_any_killed: bool) -> Rc<World> {
-    let world = world(ms(1)).await;
-    let killed = world.any();
-    let kill_at = now() + ms(2000);
-    let one = async |world: Rc<World>| {
-        let gateway = world.any();
-        let timeout = ms([500, 800, 1500, 3000][random::below(4) as usize]);
-        sleep(ms(random::below(1800))).await;
-        let life = Life::begin(&world, gateway, timeout, 2).await;
-        let most = match is_any_killed && gateway == killed {
-            true => kill_at.max(life.answered) - life.answered + ms(1500),
-            false => ms(500),
-        };
-        life.fall_silent(most).await;
+    let short = Silence {
+        timeouts_ms: [500, 800, 1500, 3000],
+        begin_ms: 1800,
+        kill_ms: 2000,
     };
-    let clients = join_all((0..40).map(|_| one(world.clone())));
-    let beside = world.clone();
-    let _killing = spawn("breaks", async move {
-        sleep_until(kill_at).await;
-        if is_any_killed {
-            let process = beside.gateways[usize::from(killed)].process;
-            control().kill_process(process, KillKind::Kill);
-        }
-    });
-    clients.await;
-    world
+    silence_in(world(ms(1)).await, short, is_any_killed).await
 }
 
 #[test]
