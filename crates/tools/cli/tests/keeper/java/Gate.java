@@ -95,12 +95,14 @@ public class Gate extends ServerCnxnFactory {
             client.setTcpNoDelay(true);
             server.setTcpNoDelay(true);
             sockets.add(client);
+            // Before the look whether the gate is shut: whoever shuts it ends all sessions that it finds.
+            Session session = new Session();
+            sessions.add(session);
             if (stopped) {
+                sessions.remove(session);
                 return;
             }
             Thread back = thread("passes back", () -> {
-                Session session = new Session();
-                sessions.add(session);
                 try {
                     copy(server, client, session);
                 } finally {
@@ -239,9 +241,6 @@ public class Gate extends ServerCnxnFactory {
             throw new IllegalStateException(e);
         }
         closeAll(ServerCnxn.DisconnectReason.SERVER_SHUTDOWN);
-        for (Session session : sessions) {
-            session.end();
-        }
         if (getZooKeeperServer() != null) {
             getZooKeeperServer().shutdown();
         }
@@ -255,6 +254,10 @@ public class Gate extends ServerCnxnFactory {
             } catch (IOException e) {
                 // It is closed, then.
             }
+        }
+        // A server shows none of those that it has closed, however long the other one takes to hear of it.
+        for (Session session : sessions) {
+            session.end();
         }
     }
 

@@ -15,6 +15,8 @@ import java.util.Map;
 import java.util.Set;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import javax.management.JMException;
+import javax.management.ObjectName;
 import org.junit.platform.engine.FilterResult;
 import org.junit.platform.engine.TestExecutionResult;
 import org.junit.platform.engine.support.descriptor.MethodSource;
@@ -182,7 +184,18 @@ public final class Run implements TestExecutionListener {
                     System.out.println("        " + line);
                 }
             }
+            System.out.println("    beans: " + beans());
         });
+    }
+
+    /** What servers and sessions show now, of this test or of one before. */
+    private static String beans() {
+        try {
+            ObjectName all = new ObjectName("org.apache.ZooKeeperService:*");
+            return ManagementFactory.getPlatformMBeanServer().queryNames(all, null).toString();
+        } catch (JMException trouble) {
+            return trouble.toString();
+        }
     }
 
     private void say(TestIdentifier test, String what) {
