@@ -1,10 +1,10 @@
 //! `plinth farm create`.
 
 use super::ClusterArgument;
-use super::keeping::Keeping;
+use super::keeping::Backups;
 use plinth_coordination::Coordinators;
 use plinth_farm_member::CoordinatedRegister;
-use plinth_farm_server::{Plan, caller, create, unless_denied};
+use plinth_farm_server::{Asked, caller, create, unless_denied};
 use plinth_runtime::{Duration, timeout};
 use plinth_terminal::Outcome;
 use plinth_terminal::numbers::within;
@@ -12,35 +12,42 @@ use plinth_terminal::numbers::within;
 /// What is chosen when a cluster is made, and never changed.
 #[derive(clap::Args, Clone, Debug)]
 pub struct PlanArguments {
-    /// Machines that must be there before a new cluster begins
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u16>(1..=1024))]
-    machines: u16,
-    /// Regions of a new cluster; each is replicated, and has one machine that leads it
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = within::<u16>(1..=4096))]
-    regions: u16,
-    /// Replicas of each region of a new cluster, in the memories of so many machines
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u8>(1..=8))]
-    replication: u8,
-    /// Size of a region of a new cluster
-    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = within::<u64>(1..=1 << 20))]
-    region_mib: u64,
-    /// Most machines and shells of a new cluster at a time
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = within::<u16>(1..=1024))]
-    machines_max: u16,
-    #[command(flatten)]
-    keeping: Keeping,
+    /// Machines that must be there before a new cluster begins [default: 3]
+    #[arg(long, value_name = "N", value_parser = within::<u16>(1..=1024))]
+    machines: Option<u16>,
+    /// Regions of a new cluster; each is replicated, and has one machine that leads it [default: 6]
+    #[arg(long, value_name = "N", value_parser = within::<u16>(1..=4096))]
+    regions: Option<u16>,
+    /// Replicas of each region of a new cluster, in the memories of so many machines [default: 3]
+    #[arg(long, value_name = "N", value_parser = within::<u8>(1..=8))]
+    replication: Option<u8>,
+    /// Size of a region of a new cluster [default: 64]
+    #[arg(long, value_name = "MIB", value_parser = within::<u64>(1..=1 << 20))]
+    region_mib: Option<u64>,
+    /// Most machines and shells of a new cluster at a time [default: 32]
+    #[arg(long, value_name = "N", value_parser = within::<u16>(1..=1024))]
+    machines_max: Option<u16>,
+    /// Commits of a new cluster are on the disks of all replicas before they are acknowledged, so that it survives the
+    /// end of all its processes
+    #[arg(long)]
+    durable: bool,
+    /// Where a new cluster has the replicas that do not lead their region; on disk only if it is durable
+    /// [default: memory]
+    #[arg(long, value_name = "WHERE", value_enum)]
+    backups: Option<Backups>,
 }
 
 impl PlanArguments {
-    pub fn plan(&self) -> Plan {
-        Plan {
+    /// What was said; the rest is as it is by default.
+    pub fn asked(&self) -> Asked {
+        Asked {
             machines: self.machines,
             regions: self.regions,
             replication: self.replication,
             region_mib: self.region_mib,
             machines_max: self.machines_max,
-            is_durable: self.keeping.durable,
-            has_backups_on_disk: self.keeping.backups.is_on_disk(),
+            is_durable: self.durable,
+            has_backups_on_disk: self.backups.map(Backups::is_on_disk),
         }
     }
 }
@@ -51,13 +58,16 @@ pub struct Arguments {
     cluster: ClusterArgument,
     #[command(flatten)]
     plan: PlanArguments,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
     /// Seconds to wait for the coordinators before giving up; the same may be tried again
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = within::<u64>(1..=86_400))]
     timeout: u64,
 }
 
 pub async fn run(arguments: &Arguments) -> Outcome {
-    let plan = arguments.plan.plan();
+    let plan = arguments.plan.asked().plan();
     plan.check()?;
     let file = arguments.cluster.load_for_tool().await?;
     let transport = caller(&file);
@@ -73,6 +83,17 @@ pub async fn run(arguments: &Arguments) -> Outcome {
     })??;
     if !is_new {
         return Err("there is a cluster already; it is left as it is".into());
+    }
+    if arguments.json {
+        println!(
+            "{}",
+            serde_json::json!({
+                "machines": plan.machines, "regions": plan.regions, "replication": plan.replication,
+                "region_mib": plan.region_mib, "machines_max": plan.machines_max, "is_durable": plan.is_durable,
+                "backups": Backups::of(plan.has_backups_on_disk).name(),
+            })
+        );
+        return Ok(());
     }
     println!(
         "a cluster of {} regions, each with {} replicas; it begins when {} machines wait",

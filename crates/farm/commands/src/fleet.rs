@@ -22,7 +22,7 @@ use plinth_terminal::children::{self, CHECK_INTERVAL, Supervised, first_end};
 use plinth_terminal::{Outcome, keys, ports};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 /// Limit of the wait for a new cluster to serve.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -39,6 +39,17 @@ pub struct Shape {
     pub keeping: Keeping,
 }
 
+impl Shape {
+    fn ask_for_cluster(&self, command: &mut Command) {
+        command
+            .args(["--new", "--machines", &self.machines.to_string()])
+            .args(["--regions", &self.regions.to_string()])
+            .args(["--replication", &self.replication.to_string()])
+            .args(["--region-mib", &self.region_mib.to_string()])
+            .args(self.keeping.arguments());
+    }
+}
+
 pub struct Fleet {
     pub file: ClusterFile,
     pub path: PathBuf,
@@ -47,6 +58,8 @@ pub struct Fleet {
     first_port: u16,
     pages_port: Option<u16>,
     shape: Shape,
+    /// The machines find a cluster, and make none.
+    is_kept: bool,
     /// They run TPC-C, as their standard input says.
     works: bool,
     transport: Transport,
@@ -86,6 +99,11 @@ fn address(first_port: u16, i: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), first_port + 2 * i)
 }
 
+/// Where the memories of a cluster are that `plinth farm dev` has made.
+fn memory_of(id: &str) -> PathBuf {
+    memory_directory(&ClusterFile::new(FARM_DESCRIPTION, id, Vec::new()))
+}
+
 /// One survives no loss, three survive the loss of one.
 fn coordinators(machines: u16) -> u16 {
     if machines < 3 { 1 } else { 3 }
@@ -120,7 +138,13 @@ impl Fleet {
         };
         let kept = former::kept(above, &path, wanted).await?;
         ports::check_free(listeners(first, pages_port, shape.machines))?;
+        let (is_kept, kept_id) = (kept.is_some(), kept.clone().unwrap_or_default());
         let id = kept.unwrap_or_else(|| format!("{:016x}", plinth_runtime::random::u64()));
+        if lock.is_some() {
+            for line in former::sweep(above, &kept_id, memory_of).await {
+                eprintln!("plinth: {line}");
+            }
+        }
         let directory = former::directory(above, &id);
         let cannot = cannot_use(above);
         let made = plinth_runtime::disk::create_dir_all(&directory).await;
@@ -144,6 +168,7 @@ impl Fleet {
             first_port,
             pages_port,
             shape,
+            is_kept,
             works,
             transport: caller(&file),
             file,
@@ -168,12 +193,10 @@ impl Fleet {
             .arg(&self.memory)
             .arg("--trace")
             .arg(data.join("trace.jsonl"))
-            .args(["--old-mib", &self.shape.old_mib.to_string()])
-            .args(["--new", "--machines", &self.shape.machines.to_string()])
-            .args(["--regions", &self.shape.regions.to_string()])
-            .args(["--replication", &self.shape.replication.to_string()])
-            .args(["--region-mib", &self.shape.region_mib.to_string()])
-            .args(self.shape.keeping.arguments());
+            .args(["--old-mib", &self.shape.old_mib.to_string()]);
+        if !self.is_kept {
+            self.shape.ask_for_cluster(&mut command);
+        }
         if let Some(port) = self.pages_port {
             let page = SocketAddr::new(listen.ip(), port + i);
             command.args(["--pages", &page.to_string()]);

@@ -1,8 +1,9 @@
 //! What an earlier cluster has left in the directory of a new one.
 
-use plinth_coordination::{ClusterFile, FARM_DESCRIPTION, cannot_use};
+use plinth_coordination::{ClusterFile, FARM_DESCRIPTION, cannot_use, cluster_file};
 use plinth_farm_server::has_disk;
 use plinth_runtime::disk::{self, DirLock};
+use plinth_runtime::memory;
 use plinth_terminal::Outcome;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Data directories of the machines of a cluster.
 pub fn directory(above: &Path, id: &str) -> PathBuf {
-    above.join(format!("farm-{id}"))
+    above.join(format!("{PREFIX}{id}"))
 }
 
 /// The data directory of a machine, in the [directory] of its cluster.
@@ -23,8 +24,10 @@ pub async fn lock(above: &Path) -> Outcome<DirLock> {
     let locked = disk::lock_dir(above).await;
     locked.map_err(|error| match error.kind() {
         ErrorKind::WouldBlock => format!(
-            "data directory {}: its cluster runs already, or another process has it; choose another with --data-dir",
-            above.display()
+            "data directory {0}: its cluster runs already; connect with plinth farm cli -C {0}/{1}, or choose another \
+             with --data-dir",
+            above.display(),
+            cluster_file::DEFAULT_NAME
         ),
         _ => cannot_use(above)(error),
     })
@@ -69,6 +72,55 @@ pub async fn kept(above: &Path, path: &Path, wanted: Wanted) -> Outcome<Option<S
     ))
 }
 
+/// What the directories of clusters in `above` begin with.
+const PREFIX: &str = "farm-";
+/// Of an id that was drawn.
+const ID_DIGITS: usize = 16;
+
+/// Removes what clusters have left here that were killed: their memories, which `memory` finds, and their directories,
+/// unless a machine of them has data on its disk. `kept` goes on, and those whose processes live are left alone. The
+/// caller has locked `above`. Returns lines for the user.
+pub async fn sweep(above: &Path, kept: &str, memory: impl Fn(&str) -> PathBuf) -> Vec<String> {
+    let names = disk::list_dir(above).await.unwrap_or_default();
+    let ids = names.iter().filter_map(|name| name.strip_prefix(PREFIX));
+    let is_drawn = |id: &&str| id.len() == ID_DIGITS && id.bytes().all(|b| b.is_ascii_hexdigit());
+    let mut lines = Vec::new();
+    for id in ids.filter(is_drawn).filter(|id| *id != kept) {
+        let (own, memories) = (directory(above, id), memory(id));
+        if is_alive(&memories).await {
+            lines.push(format!(
+                "processes of a former cluster of this directory live, and have their memories in {}: end them, and \
+                 remove it",
+                memories.display()
+            ));
+            continue;
+        }
+        if std::fs::remove_dir_all(&memories).is_ok() {
+            lines.push(format!(
+                "removed the memories of a former cluster of this directory, which was killed: {}",
+                memories.display()
+            ));
+        }
+        // What cannot be looked at may have some.
+        let machines = disk::list_dir(&own).await;
+        if machines.is_ok_and(|names| !names.iter().any(|name| has_disk(&own.join(name)))) {
+            let _ = std::fs::remove_dir_all(&own); // it takes little
+        }
+    }
+    lines
+}
+
+/// Whether a process has one of the memories in this directory, or may have it.
+async fn is_alive(memories: &Path) -> bool {
+    for name in disk::list_dir(memories).await.unwrap_or_default() {
+        let path = memories.join(&name);
+        if name.ends_with(".memory") && memory::is_owned(&path).await.unwrap_or(true) {
+            return true;
+        }
+    }
+    false
+}
+
 /// The cluster file of an earlier run in the directory, if there is one.
 async fn former(above: &Path, path: &Path) -> Outcome<Option<ClusterFile>> {
     let at = above.display();
@@ -101,7 +153,7 @@ async fn found(path: &Path) -> Outcome<Option<ClusterFile>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plinth_coordination::{cluster_file, places};
+    use plinth_coordination::places;
     use plinth_terminal::connect::block_on;
 
     const PORT: u16 = 4800;
@@ -162,6 +214,52 @@ mod tests {
                 let line = kept(machines, durable, port).await.expect_err(lacks);
                 assert!(line.contains(lacks), "{line}");
             }
+            Ok(())
+        })
+        .expect("the directory is written");
+        std::fs::remove_dir_all(&above).expect("it is there");
+    }
+
+    #[test]
+    fn what_killed_clusters_have_left_is_removed_and_nothing_of_those_that_live() {
+        let above = std::env::temp_dir().join(format!("plinth-swept-{}", std::process::id()));
+        let memories = |id: &str| above.join("shm").join(id);
+        let [dead, alive, kept, durable] = [1, 2, 3, 4].map(|id| format!("{id:016x}"));
+        block_on(async {
+            for id in [&dead, &alive, &kept, &durable] {
+                for at in [machine(&directory(&above, id), 0), memories(id)] {
+                    disk::create_dir_all(&at)
+                        .await
+                        .map_err(cannot_use(&above))?;
+                }
+                std::fs::write(memories(id).join("machine-1.memory"), [0; 64])
+                    .expect("it is written");
+            }
+            std::fs::create_dir_all(machine(&directory(&above, &durable), 7).join("machine"))
+                .expect("it is made");
+            let other = above.join("farm-notes");
+            std::fs::create_dir(&other).expect("it is made");
+            let path = memories(&alive).join("machine-0.memory");
+            let owned = memory::own(&path, 8).await.map_err(cannot_use(&above))?;
+            let lines = sweep(&above, &kept, memories).await;
+            assert_eq!(lines.len(), 3, "{lines:?}");
+            for (id, has_directory, has_memories) in [
+                (&dead, false, false),
+                (&alive, true, true),
+                (&kept, true, true),
+                (&durable, true, false),
+            ] {
+                assert_eq!(directory(&above, id).exists(), has_directory, "{id}");
+                assert_eq!(memories(id).exists(), has_memories, "{id}");
+            }
+            assert!(other.exists());
+            drop(owned);
+            let lines = sweep(&above, &kept, memories).await;
+            assert!(
+                matches!(&lines[..], [line] if line.contains("was killed")),
+                "{lines:?}"
+            );
+            assert!(!directory(&above, &alive).exists());
             Ok(())
         })
         .expect("the directory is written");

@@ -2,8 +2,10 @@
 
 use super::create::PlanArguments;
 use super::{ClusterArgument, work};
-use plinth_farm_server::{Config, Work, serve};
+use plinth_farm_server::{Config, Held, OWNER, Work, memory_socket, serve};
 use plinth_runtime::metric::page::Page;
+use plinth_runtime::net::Chosen;
+use plinth_terminal::commands::wrong_usage;
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::serving::ServingArguments;
@@ -54,6 +56,11 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Outcome {
+    if !arguments.new
+        && let Err(line) = arguments.plan.asked().check_without_new()
+    {
+        wrong_usage(&line);
+    }
     let directory = Some(arguments.data_dir.as_path());
     let at = format!("farm server {}", arguments.listen.address);
     let outcome = arguments.serving.run(directory, &[], start(arguments, &at));
@@ -61,7 +68,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
 }
 
 async fn start(arguments: &Arguments, at: &str) -> Outcome {
+    let asked = arguments.plan.asked();
     ports::check_pages(arguments.listen.address, arguments.pages)?;
+    let listen = arguments.listen.address;
+    let memory = memory_socket(listen).map(|at| (at, Chosen::Behind("--listen")));
+    let wanted = [(listen, Chosen::By("--listen"))].into_iter().chain(memory);
+    ports::check_new(&arguments.data_dir, OWNER, wanted)?;
     let mut cluster = arguments.cluster.load().await?;
     arguments.listen.close(&mut cluster.certificates)?;
     arguments
@@ -79,7 +91,8 @@ async fn start(arguments: &Arguments, at: &str) -> Outcome {
         let router = pages::guarded(pages::flag(), *address, router, keys)?;
         pages::serve(pages::flag(), *address, router)?;
     }
-    let (name, machines) = (at.to_owned(), u32::from(arguments.plan.plan().machines));
+    let (name, machines) = (at.to_owned(), u32::from(asked.plan().machines));
+    let held = Held::default();
     let config = Config {
         listen: arguments.listen.address,
         public,
@@ -89,14 +102,20 @@ async fn start(arguments: &Arguments, at: &str) -> Outcome {
         cluster_file,
         machine: arguments.number,
         zone: arguments.zone.clone(),
-        new: arguments.new.then(|| arguments.plan.plan()),
+        new: arguments.new.then_some(asked),
         old_mib: arguments.old_mib,
         page: page.map(|(_, page)| page),
         tell: Rc::new(move |line| eprintln!("plinth: {name}: {line}")),
         work: arguments.work.then(|| -> Work {
             Box::new(move |joined, sizes| Box::pin(work::run(joined, sizes, machines)))
         }),
+        held: held.clone(),
     };
-    let ended = unless_interrupted(serve(config)).await?;
+    let mut serving = serve(config);
+    let ended = unless_interrupted(&mut serving).await?;
+    if ended.is_none() {
+        // While it lives still: afterwards the memory may be another process's.
+        held.remove().await;
+    }
     ended.unwrap_or(Ok(()))
 }

@@ -1,7 +1,7 @@
 //! `plinth farm cli`: keys and values of a cluster, from a member without data.
 
 use super::ClusterArgument;
-use super::status::text as status_text;
+use super::status::{as_json, text as status_text};
 use plinth_coordination::ClusterFile;
 use plinth_core::key::{SYSTEM_BEGIN, prefix_end};
 use plinth_core::{Error, Key, KeySelector, Value};
@@ -120,6 +120,11 @@ fn silence(seconds: u64) -> String {
     format!(
         "the cluster does not answer within {seconds} s; `plinth farm status` tells what it lacks"
     )
+}
+
+fn key_too_large(most: usize) -> String {
+    let code = Error::key_too_large.code();
+    format!("a key has at most {most} bytes in this cluster ({code})")
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -247,6 +252,10 @@ impl runner::Session for Session {
         }
     }
 
+    fn has_transaction(&self) -> bool {
+        self.open.is_some()
+    }
+
     async fn execute(&mut self, statement: Statement) -> Outcome<Answer> {
         match statement {
             Statement::Get(key) => {
@@ -274,7 +283,11 @@ impl runner::Session for Session {
             }
             Statement::Status => {
                 let seen = survey(&caller(&self.file), &self.file, LOOK_LIMIT).await;
-                Ok(Answer::Text(status_text(&seen)))
+                Ok(Answer::Whole {
+                    text: status_text(&seen),
+                    document: as_json(&seen),
+                    rows: None,
+                })
             }
             Statement::Help(of) => help(of.as_deref()).map(Answer::Text),
             Statement::Exit => Ok(Answer::Nothing),
@@ -301,6 +314,10 @@ impl Session {
                 RING_BYTES >> 10,
                 Error::transaction_too_large.code()
             )),
+            // So does that of keys.
+            Some(Err(Error::key_too_large)) => {
+                Err(key_too_large(self.database.tree().settings().key_bytes_max))
+            }
             Some(done) => done.map_err(|error| error.to_string()),
             None => Err(silence(self.limit.as_secs())),
         }

@@ -163,7 +163,7 @@ fn machine_json(survey: &Survey, seen: &Seen) -> Value {
     })
 }
 
-fn as_json(survey: &Survey) -> Value {
+pub fn as_json(survey: &Survey) -> Value {
     let coordinators = survey.coordinators.iter().map(|(at, look)| {
         json!({
             "address": at.to_string(),

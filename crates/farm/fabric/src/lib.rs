@@ -63,7 +63,7 @@ pub use address::{
 };
 pub use fabric::Fabric;
 pub use host::{Host, Layout};
-pub use local::{Local, Message, attach};
+pub use local::{File, Local, Message, attach};
 pub use memory::Memory;
 pub use mixed::{Mixed, Place};
 pub use serve::{serve, serve_as, serve_with};

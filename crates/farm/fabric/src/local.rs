@@ -10,7 +10,7 @@ use plinth_runtime::{Duration, disk, planted, sleep};
 use std::cell::Cell;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 /// Between two looks at a door that is open.
 const DOOR_PAUSE: Duration = Duration::from_millis(1);
@@ -29,6 +29,7 @@ pub struct Message {
 pub struct Local {
     machine: Machine,
     directory: PathBuf,
+    file: Rc<PathBuf>,
     host: Rc<Host>,
     readers: Vec<Reader>,
     /// To itself.
@@ -42,6 +43,20 @@ pub struct Local {
     /// Whether each machine is a member.
     members: Vec<Cell<bool>>,
     _owned: Owned,
+}
+
+/// Names the memory of a [`Local`] for as long as that lives: afterwards the file may be another process's.
+#[derive(Clone, Default, Debug)]
+pub struct File(Weak<PathBuf>);
+
+impl File {
+    /// As [`Local::remove`]. Does nothing if it lives no more.
+    pub async fn remove(&self) -> io::Result<()> {
+        match self.0.upgrade() {
+            Some(path) => disk::remove(&path).await,
+            None => Ok(()),
+        }
+    }
 }
 
 /// Where the memory of a machine of this host lies.
@@ -117,6 +132,7 @@ impl Local {
         Ok(Local {
             machine,
             directory: directory.to_owned(),
+            file: Rc::new(path),
             host: Rc::new(host),
             readers,
             tail,
@@ -141,7 +157,12 @@ impl Local {
     /// Removes the name of this machine's memory, so that its room is free when nobody has it mapped any more. Who has
     /// mapped it keeps it. For a process that is about to end for good.
     pub async fn remove(&self) -> io::Result<()> {
-        disk::remove(&path(&self.directory, self.machine)).await
+        disk::remove(&self.file).await
+    }
+
+    /// The same for who ends the process, and does not have this.
+    pub fn file(&self) -> File {
+        File(Rc::downgrade(&self.file))
     }
 
     /// The number of the configuration; 0 before the first.

@@ -1,12 +1,14 @@
 //! A machine's number and its memory on this host.
 
 use plinth_coordination::ClusterFile;
-use plinth_farm_fabric::{Layout, Local, Machine};
+use plinth_farm_fabric::{File, Layout, Local, Machine};
 use plinth_farm_member::{Record, Seat, host_of};
 use plinth_runtime::Boxed;
 use plinth_runtime::disk;
+use std::cell::RefCell;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// Where the memories of this host's machines are, if nobody says something else. Another cluster has another place.
 pub fn memory_directory(file: &ClusterFile) -> PathBuf {
@@ -17,6 +19,23 @@ pub fn memory_directory(file: &ClusterFile) -> PathBuf {
     };
     let name = file.key().replace(':', "-");
     above.join(format!("plinth-farm-{name}"))
+}
+
+/// The memory that a server has, for who ends it.
+#[derive(Clone, Default)]
+pub struct Held(Rc<RefCell<File>>);
+
+impl Held {
+    pub(crate) fn set(&self, local: &Local) {
+        *self.0.borrow_mut() = local.file();
+    }
+
+    /// Gives the memory back, before the server is dropped. Nobody misses what is in it: a machine that comes back has
+    /// empty slots, and reads its disk or copies from those that live.
+    pub async fn remove(&self) {
+        let file = self.0.borrow().clone();
+        let _ = file.remove().await; // what is left is found by the next process of this host
+    }
 }
 
 /// Which machine a process wants to be.

@@ -34,6 +34,114 @@ pub struct Plan {
     pub has_backups_on_disk: bool,
 }
 
+/// What of a plan somebody has said, each by a flag of the same name.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Asked {
+    pub machines: Option<u16>,
+    pub regions: Option<u16>,
+    pub replication: Option<u8>,
+    pub region_mib: Option<u64>,
+    pub machines_max: Option<u16>,
+    pub is_durable: bool,
+    pub has_backups_on_disk: Option<bool>,
+}
+
+impl Asked {
+    pub fn plan(&self) -> Plan {
+        Plan {
+            machines: self.machines.unwrap_or(3),
+            regions: self.regions.unwrap_or(6),
+            replication: self.replication.unwrap_or(3),
+            region_mib: self.region_mib.unwrap_or(64),
+            machines_max: self.machines_max.unwrap_or(32),
+            is_durable: self.is_durable,
+            has_backups_on_disk: self.has_backups_on_disk.unwrap_or(false),
+        }
+    }
+
+    /// What was said, as flags, and for each what such a cluster would have, and what `made` has.
+    fn flags(&self, made: &Cluster) -> Vec<(&'static str, String, String)> {
+        let number = |flag, said: Option<u64>, has: u64| {
+            said.map(|said| (flag, format!(" {said}"), has.to_string()))
+        };
+        let place = |is_on_disk| if is_on_disk { "disk" } else { "memory" };
+        let backups = self.has_backups_on_disk.map(|said| {
+            let has = place(made.has_backups_on_disk);
+            ("--backups", format!(" {}", place(said)), has.into())
+        });
+        let durable = self.is_durable.then(|| {
+            let has = if made.is_durable { "" } else { "without it" };
+            ("--durable", String::new(), has.into())
+        });
+        let (machines, most) = (made.first_machines, made.machines);
+        [
+            number("--machines", self.machines.map(u64::from), machines.into()),
+            number(
+                "--regions",
+                self.regions.map(u64::from),
+                made.regions.into(),
+            ),
+            number(
+                "--replication",
+                self.replication.map(u64::from),
+                made.replication.into(),
+            ),
+            number(
+                "--region-mib",
+                self.region_mib,
+                made.region_bytes / MIB_BYTES,
+            ),
+            number(
+                "--machines-max",
+                self.machines_max.map(u64::from),
+                most.into(),
+            ),
+            durable,
+            backups,
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    /// Nothing makes a cluster with what was said.
+    ///
+    /// # Errors
+    /// A line for the user: something was.
+    pub fn check_without_new(&self) -> Result<(), String> {
+        let any = self
+            .plan()
+            .cluster(Uid::default())
+            .unwrap_or_else(|_| Cluster::new(Uid::default(), 1, 1, 1));
+        match self.flags(&any).first() {
+            None => Ok(()),
+            Some((flag, said, _)) => Err(format!(
+                "{flag}{said}: it is for a new cluster; add --new, which makes one if there is none, or leave it out"
+            )),
+        }
+    }
+
+    /// There is a cluster. What was said of it must be so, because it never changes.
+    ///
+    /// # Errors
+    /// A line for the user.
+    pub fn check_made(&self, made: &Cluster) -> Result<(), String> {
+        let flags = self.flags(made);
+        let differs = |(_, said, has): &&(_, String, String)| said.trim() != has;
+        let Some((flag, said, has)) = flags.iter().find(differs) else {
+            return Ok(());
+        };
+        let how = match has.strip_prefix("without") {
+            Some(_) => has.clone(),
+            None => format!("with {has}"),
+        };
+        Err(format!(
+            "{flag}{said}: there is a cluster, which was made {how}, and that never changes; leave the flag out, or \
+             make another cluster, with a cluster file and data directories of its own"
+        ))
+    }
+}
+
 /// Errors: a line for the user.
 pub fn check_backups(is_durable: bool, are_on_disk: bool) -> Result<(), String> {
     match are_on_disk && !is_durable {
@@ -182,6 +290,60 @@ mod tests {
         is_durable: false,
         has_backups_on_disk: false,
     };
+
+    #[test]
+    fn what_is_said_of_a_cluster_that_is_there_must_be_so() {
+        let made = cluster(PLAN);
+        assert_eq!(Asked::default().plan(), PLAN);
+        let is_durable = true;
+        let so = Asked {
+            machines: Some(3),
+            regions: Some(6),
+            replication: Some(3),
+            region_mib: Some(64),
+            machines_max: Some(32),
+            is_durable: false,
+            has_backups_on_disk: Some(false),
+        };
+        assert_eq!(so.check_made(&made), Ok(()));
+        let durable = Asked { is_durable, ..so };
+        assert_eq!(durable.check_made(&cluster(durable.plan())), Ok(()));
+        assert_eq!(
+            Asked::default().check_made(&made),
+            Ok(()),
+            "it says nothing"
+        );
+        type Say = fn(&mut Asked);
+        let says: [(Say, &str, &str); 7] = [
+            (|a| a.machines = Some(4), "--machines 4: ", "with 3,"),
+            (|a| a.regions = Some(7), "--regions 7: ", "with 6,"),
+            (|a| a.replication = Some(2), "--replication 2: ", "with 3,"),
+            (|a| a.region_mib = Some(8), "--region-mib 8: ", "with 64,"),
+            (
+                |a| a.machines_max = Some(9),
+                "--machines-max 9: ",
+                "with 32,",
+            ),
+            (|a| a.is_durable = true, "--durable: ", "without it,"),
+            (
+                |a| a.has_backups_on_disk = Some(true),
+                "--backups disk: ",
+                "with memory,",
+            ),
+        ];
+        for (say, flag, has) in says {
+            let mut asked = Asked::default();
+            say(&mut asked);
+            let line = asked.check_made(&made).expect_err(flag);
+            assert!(line.starts_with(flag) && line.contains(has), "{line}");
+            let line = asked.check_without_new().expect_err(flag);
+            assert!(
+                line.starts_with(flag) && line.contains("add --new"),
+                "{line}"
+            );
+        }
+        assert_eq!(Asked::default().check_without_new(), Ok(()));
+    }
 
     fn cluster(plan: Plan) -> Cluster {
         plan.cluster(Uid(1)).expect("a cluster")

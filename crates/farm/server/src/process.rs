@@ -2,8 +2,8 @@
 
 use crate::denial::denial;
 use crate::join::{Joined, Joining};
-use crate::machine::{self, Number};
-use crate::plan::{self, Plan, memory_socket};
+use crate::machine::{self, Held, Number};
+use crate::plan::{self, Asked, Plan, memory_socket};
 use crate::status::{Own, shares};
 use crate::{metrics, root};
 use plinth_coordination::{
@@ -30,7 +30,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 /// Names the cluster that the directory belongs to. Once it is there, the registers must be.
-const OWNER: &str = "farm";
+pub const OWNER: &str = "farm";
 /// What a machine of a durable cluster keeps, below its data directory.
 const DISK: &str = "machine";
 /// True for the data directory of a machine of a durable cluster.
@@ -71,13 +71,15 @@ pub struct Config {
     pub machine: Option<u16>,
     /// Machines of one zone may fail together. Empty: those of one host do.
     pub zone: String,
-    /// Make the cluster if there is none.
-    pub new: Option<Plan>,
+    /// Make the cluster if there is none. One that is there must be as it was asked for.
+    pub new: Option<Asked>,
     /// Memory for old versions.
     pub old_mib: u64,
     pub page: Option<Page>,
     pub tell: Tell,
     pub work: Option<Work>,
+    /// Whoever tells the process to end gives its memory back with this.
+    pub held: Held,
 }
 
 /// Makes a cluster, unless there is one. Returns what it has then, and whether it is the new one.
@@ -197,8 +199,8 @@ fn follow_keys(config: &Config, credentials: &Credentials) -> Task<()> {
 pub fn serve(config: Config) -> Boxed<'static, Result<(), String>> {
     Box::pin(async move {
         let (socket, public_socket) = (config.socket()?, config.public_socket()?);
-        if let Some(plan) = &config.new {
-            plan.check()?;
+        if let Some(asked) = &config.new {
+            asked.plan().check()?;
         }
         let key = config.cluster.key();
         let (_lock, was_used) = prepare(&config.data_directory, &key).await?;
@@ -263,10 +265,12 @@ async fn find_record(
     };
     loop {
         let asked = async {
-            if let Some(plan) = &config.new {
-                return create(register, plan).await.map(|(record, _)| Some(record));
-            }
-            register.read().await.map_err(other_state)
+            let Some(asked) = &config.new else {
+                return register.read().await.map_err(other_state);
+            };
+            let (record, _) = create(register, &asked.plan()).await?;
+            asked.check_made(&record.cluster)?;
+            Ok(Some(record))
         };
         match timeout(LOOK_INTERVAL, asked).await {
             Some(Ok(Some(record))) => return Ok(record),
@@ -436,6 +440,7 @@ async fn join(
     let wanted = number_of(config, &record).await?;
     let sparse = plan::sparse(&record.cluster, &sizes, true);
     let local = machine::start(&directory, &record, wanted, &layout, sparse).await?;
+    config.held.set(&local);
     let mib = layout.words().map_or(0, |words| (words as u64 * 8) >> 20);
     (config.tell)(&format!(
         "it is machine {}, with {}{mib} MiB of memory in {}",

@@ -80,6 +80,12 @@ pub fn run(matches: &ArgMatches) -> Outcome {
     (word.expect("the program has these commands").run)(matches)
 }
 
+/// Ends the process as one whose flags are wrong, where that is more than a parser of one of them can see.
+pub fn wrong_usage(line: &str) -> ! {
+    let kind = clap::error::ErrorKind::MissingRequiredArgument;
+    clap::Error::raw(kind, format!("{line}\n")).exit()
+}
+
 /// Whether the command prints JSON. (To some, `--json` is a file.)
 pub fn prints_json(matches: &ArgMatches) -> bool {
     let asked = matches.try_get_one::<bool>("json");

@@ -3,7 +3,9 @@
 use crate::{Outcome, pages};
 use plinth_runtime::net::Chosen;
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 
 /// Refuses the first address at which it cannot be listened, because somebody has it, or because it was wanted before.
 /// Nobody has them when this returns.
@@ -16,6 +18,29 @@ pub fn check_free(wanted: impl IntoIterator<Item = (SocketAddr, Chosen)>) -> Out
         found
             .map(drop)
             .map_err(|error| chosen.refused(address, &error))
+    })
+}
+
+/// Refuses an address that somebody has, for a server whose directory has no `mark` yet: one that cannot serve shall
+/// not make the directory a server's. Of one that was used, its lock says more.
+///
+/// # Errors
+/// A line for the user.
+pub fn check_new(
+    directory: &Path,
+    mark: &str,
+    wanted: impl IntoIterator<Item = (SocketAddr, Chosen)>,
+) -> Outcome {
+    if directory.join(mark).exists() {
+        return Ok(());
+    }
+    check(wanted, |address, chosen| {
+        match TcpListener::bind(address) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                Err(chosen.refused(address, &error))
+            }
+            _ => Ok(()), // what else is wrong is said when the server listens
+        }
     })
 }
 
@@ -75,6 +100,21 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(check_free([(at, Chosen::By("--port"))]), Ok(()));
         }
+    }
+
+    #[test]
+    fn a_port_is_looked_at_before_a_directory_becomes_a_server_s() {
+        let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let at = taken.local_addr().expect("an address");
+        let directory = std::env::temp_dir().join(format!("plinth-new-{}", std::process::id()));
+        let check = || check_new(&directory, "process", [(at, Chosen::By("--listen"))]);
+        let line = check().expect_err("it is taken");
+        assert!(line.contains("another process listens there"), "{line}");
+        std::fs::create_dir_all(&directory).expect("it is made");
+        assert_eq!(check(), Err(line));
+        std::fs::write(directory.join("process"), "").expect("it is written");
+        assert_eq!(check(), Ok(()), "its lock says more");
+        std::fs::remove_dir_all(&directory).expect("it is there");
     }
 
     #[test]

@@ -59,6 +59,101 @@ fn three_machines_keep_what_was_committed_when_one_is_killed_and_comes_back() {
 }
 
 #[test]
+fn machines_that_are_told_to_end_leave_no_memory_and_nothing_of_a_cluster_whose_others_live_is_lost()
+ {
+    let mut machines = Machines::new("farm-told-to-end", 3);
+    (0..3).for_each(|i| machines.start(i));
+    machines.until(|status| status["coordinators"][0]["answers"] == true);
+    assert!(machines.create().status.success());
+    machines.whole();
+    machines.cli("set a 1; set b 2");
+    assert_eq!(machines.memories(), 3);
+    // Not the coordinator, which is alone.
+    for round in 0..2 {
+        for i in [2, 1] {
+            machines.end(i);
+            assert_eq!(machines.memories(), 2, "round {round}, machine {i}");
+            let said = machines.cli(&format!("get a; get b; set c{round}{i} 3"));
+            assert!(
+                said.contains("`a' is `1'") && said.contains("`b' is `2'"),
+                "{said}"
+            );
+            machines.start(i);
+            machines.whole();
+            assert_eq!(machines.memories(), 3, "round {round}, machine {i}");
+        }
+    }
+    let said = machines.cli("get a; get b; getrange c d");
+    let rows = ["c01", "c02", "c11", "c12"];
+    let has = |row: &&str| said.contains(&format!("`{row}' is `3'"));
+    assert!(rows.iter().all(|row| has(&row)), "{said}");
+    assert!(
+        said.contains("`a' is `1'") && said.contains("`b' is `2'"),
+        "{said}"
+    );
+    (0..3).for_each(|i| machines.end(i));
+    assert_eq!(machines.memories(), 0);
+}
+
+#[test]
+fn a_durable_cluster_whose_processes_were_all_told_to_end_comes_back_from_its_disks() {
+    let mut machines = Machines::new("farm-durable-told", 3);
+    (0..3).for_each(|i| machines.start(i));
+    machines.until(|status| status["coordinators"][0]["answers"] == true);
+    assert!(machines.create_durable().status.success());
+    machines.whole();
+    for round in 0..2 {
+        machines.cli(&format!("set k{round} {round}"));
+        (0..3).for_each(|i| machines.end(i));
+        assert_eq!(machines.memories(), 0);
+        (0..3).for_each(|i| machines.start(i));
+        machines.whole();
+        let said = machines.cli("getrange k k~");
+        let all = (0..=round).all(|i| said.contains(&format!("`k{i}' is `{i}'")));
+        assert!(all, "{said}");
+    }
+}
+
+#[test]
+fn what_is_chosen_when_a_cluster_is_made_is_not_ignored_later() {
+    let mut machines = Machines::new("farm-chosen", 1);
+    let mut alone = machines.command(0, &["--durable"]);
+    let output = alone.output().expect("it runs");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("--durable: it is for a new cluster; add --new"));
+    assert!(!machines.directory.file("d0").exists());
+    let one = [
+        "--new",
+        "--machines",
+        "1",
+        "--replication",
+        "1",
+        "--regions",
+        "1",
+        "--region-mib",
+        "8",
+    ];
+    let command = machines.command(0, &one);
+    machines.start_as(0, command);
+    machines.until(|status| status["serves"] == true);
+    let set = format!("set {} 1", "k".repeat(300));
+    let refused = machines.shell(&["--exec", &set]).output().expect("it runs");
+    let line = error_line(&refused);
+    assert!(line.contains("a key has at most 256 bytes"), "{line}");
+    machines.end(0);
+    let command = machines.command(0, &[&one[..], &["--durable"]].concat());
+    machines.start_as(0, command);
+    let line = machines.end_of(0);
+    assert!(
+        line.contains("--durable: there is a cluster, which was made without it"),
+        "{line}"
+    );
+    let command = machines.command(0, &one);
+    machines.start_as(0, command);
+    machines.until(|status| status["coordinators"][0]["answers"] == true);
+}
+
+#[test]
 fn a_durable_cluster_keeps_what_was_committed_when_all_processes_and_all_memory_are_gone() {
     let mut machines = Machines::new("farm-durable", 3);
     (0..3).for_each(|i| machines.start(i));

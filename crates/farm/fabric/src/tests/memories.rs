@@ -132,6 +132,27 @@ fn a_memory_has_one_owner_and_is_taken_over_as_it_is() {
 }
 
 #[test]
+fn who_ends_a_machine_removes_its_memory_and_never_that_of_the_next_one() {
+    let scratch = Scratch::new("ended");
+    block_on(async {
+        let directory = &scratch.make().await;
+        let start = async || {
+            let started = Local::start(directory, Machine(0), &layout()).await;
+            started.expect("a memory")
+        };
+        let first = start().await;
+        let file = first.file();
+        drop(first);
+        let second = start().await;
+        file.remove().await.expect("it does nothing");
+        assert!(attach(directory, Machine(0)).await.is_ok());
+        second.file().remove().await.expect("it is there");
+        let gone = attach(directory, Machine(0)).await.err().map(|e| e.kind());
+        assert_eq!(gone, Some(ErrorKind::NotFound));
+    });
+}
+
+#[test]
 fn a_file_that_is_no_memory_is_refused() {
     let scratch = Scratch::new("file");
     block_on(async {

@@ -49,6 +49,12 @@ pub enum Answer {
     Version(Version),
     /// The key that changed, and its new value.
     Changed(Key, Option<Value>),
+    /// The text for a person, the same as an object, and as rows of fields, which have their escapes, if it is rows.
+    Whole {
+        text: String,
+        document: serde_json::Value,
+        rows: Option<Vec<Vec<String>>>,
+    },
     /// (role, address, id)
     Roles(Vec<(&'static str, String, String)>),
     /// The status document, and the text printed for a person.
@@ -95,7 +101,10 @@ impl Answer {
     /// What a person should see beside rows.
     pub fn aside(&self, form: Form) -> Option<&str> {
         match self {
-            Answer::Text(text) if form == Form::Tsv => Some(text),
+            Answer::Text(text)
+            | Answer::Whole {
+                text, rows: None, ..
+            } if form == Form::Tsv => Some(text),
             _ => None,
         }
     }
@@ -107,6 +116,7 @@ impl Answer {
                 Vec::new()
             }
             Answer::Table(_, rows) => rows.clone(),
+            Answer::Whole { rows, .. } => rows.clone().unwrap_or_default(),
             Answer::Value(key, Some(value)) | Answer::Changed(key, Some(value)) => {
                 vec![pair(key, value)]
             }
@@ -135,7 +145,9 @@ impl Answer {
     fn text(&self) -> String {
         match self {
             Answer::Nothing => String::new(),
-            Answer::Text(text) | Answer::Table(text, _) => text.clone(),
+            Answer::Text(text) | Answer::Table(text, _) | Answer::Whole { text, .. } => {
+                text.clone()
+            }
             Answer::Value(key, Some(value)) => pair(key, value),
             Answer::Value(key, None) => format!("`{}': not found", printable(key)),
             Answer::Rows(rows, limit, keys_only) => {
@@ -197,6 +209,11 @@ impl Answer {
                     json!({"role": role, "address": address, "id": id})
                 };
                 json!({"ok": true, "roles": roles.iter().map(role).collect::<Vec<_>>()})
+            }
+            Answer::Whole { document, .. } => {
+                let mut document = document.clone();
+                document["ok"] = true.into();
+                document
             }
             Answer::Status { document, .. } => document.clone(),
         }
@@ -287,5 +304,16 @@ mod tests {
         let table = Answer::Table("  1. t".into(), vec![vec!["t".into(), "1".into()]]);
         assert_eq!(table.aside(Form::Tsv), None);
         assert_eq!(tsv(table), "t\t1");
+        let whole = |rows| Answer::Whole {
+            text: "one".into(),
+            document: json!({"n": 1}),
+            rows,
+        };
+        assert_eq!(whole(None).aside(Form::Tsv), Some("one"));
+        assert_eq!(whole(None).render(Form::Json), r#"{"n":1,"ok":true}"#);
+        assert_eq!(whole(None).render(Form::Text), "one");
+        let rows = whole(Some(vec![vec!["a".into(), "b".into()]]));
+        assert_eq!(rows.aside(Form::Tsv), None);
+        assert_eq!(tsv(rows), "a\tb");
     }
 }

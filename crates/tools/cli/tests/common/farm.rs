@@ -126,7 +126,28 @@ impl Machines {
         self.processes[usize::from(i)] = None;
     }
 
-    /// The same while others look at the machines. The process is still to be taken away with [`Machines::kill`].
+    /// Tells a process to end, as a supervisor does, and waits until it has, with the exit code of a success.
+    pub fn end(&mut self, i: u16) {
+        let process = &mut self.processes[usize::from(i)];
+        let mut process = process.take().expect("it was started");
+        let pid = rustix::process::Pid::from_child(&process.0);
+        let told = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        told.expect("it is ours");
+        let status = process.0.wait().expect("it is a child");
+        assert!(status.success(), "{status}: {}", self.said(i));
+    }
+
+    /// The memories of machines of this host, by their files.
+    pub fn memories(&self) -> usize {
+        let names = std::fs::read_dir(self.memory(0)).expect("it is there");
+        let names = names.map(|entry| entry.expect("readable").file_name());
+        let names = names.map(|name| name.to_string_lossy().into_owned());
+        names
+            .filter(|name| name.starts_with("machine-") && name.ends_with(".memory"))
+            .count()
+    }
+
+    /// Kills a process while others look at the machines. It is still to be taken away with [`Machines::kill`].
     pub fn send_kill(&self, i: u16) {
         let process = self.processes[usize::from(i)].as_ref();
         let pid = rustix::process::Pid::from_child(&process.expect("it was started").0);
