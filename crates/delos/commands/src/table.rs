@@ -18,16 +18,27 @@ mod session;
 
 use crate::delos::names::parse_service;
 use door::DEFAULT_LISTEN;
+use plinth_runtime::knobs::set_knobs;
+use plinth_runtime::metric::page::{Page, Samples};
+use plinth_runtime::net::Chosen;
 use plinth_runtime::real::block_on;
-use plinth_table::language::{Statement, parse};
+use plinth_runtime::{Duration, Either, race, sleep};
 use plinth_terminal::commands::Commands;
+use plinth_terminal::configuration::ConfigArgument;
+use plinth_terminal::knobs::{parse_knob, parse_knobs};
+use plinth_terminal::shell::answer::FormArguments;
+use plinth_terminal::shell::runner;
 use plinth_terminal::tls::{Listen, TlsArguments};
-use plinth_terminal::{Outcome, trace_file};
+use plinth_terminal::{Outcome, pages, ports, trace_file};
 use plinth_tls::ClientAuth;
 use secure::Protection;
 use session::Session;
-use std::io::{BufRead, IsTerminal, Write};
+use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::path::PathBuf;
+
+/// Between two looks at the numbers of the page.
+const PAGE_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
@@ -63,9 +74,8 @@ struct Shell {
     /// Statements to run, separated by ';', instead of an interactive shell
     #[arg(long, value_name = "STATEMENTS")]
     exec: Option<String>,
-    /// Print one JSON object per statement
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: FormArguments,
     #[command(flatten)]
     tls: TlsArguments,
 }
@@ -94,9 +104,17 @@ struct Serve {
     /// Listen beyond this machine although whoever reaches the address may read and change all tables
     #[arg(long)]
     open: bool,
+    /// Address of a metrics page (/metrics) for Prometheus
+    #[arg(long, value_name = "IP:PORT")]
+    pages: Option<SocketAddr>,
+    /// Set a limit or an interval; `--knob list` shows all knobs
+    #[arg(long = "knob", value_name = "NAME=VALUE", value_parser = parse_knob)]
+    knobs: Vec<String>,
     /// File for trace events, one JSON object per line
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    #[command(flatten)]
+    _config: ConfigArgument,
     #[command(flatten)]
     tls: TlsArguments,
 }
@@ -105,6 +123,7 @@ fn run(Commands { command }: Commands<Command>) -> Outcome {
     match command {
         Command::Cli(arguments) => block_on(shell(arguments)),
         Command::Server(serve) => {
+            set_knobs(parse_knobs(&serve.knobs)?);
             trace_file::start(serve.trace.as_deref())?;
             let outcome = block_on(serve_tables(&serve));
             trace_file::flush();
@@ -150,60 +169,60 @@ async fn serve_tables(serve: &Serve) -> Outcome {
     check_open(serve)?;
     let protection = protection(serve).await?;
     let listen = serve.listen.address;
-    match (&serve.service, &serve.data_dir) {
-        (Some(file), _) => gateway::serve(file, listen, protection).await,
-        (None, Some(directory)) => alone::serve(directory.clone(), listen, protection).await,
-        (None, None) => unreachable!("one of them is required"),
+    ports::check_pages(listen, serve.pages)?; // before the pages are there
+    if let Some(directory) = &serve.data_dir {
+        let chosen = Chosen::flag("--listen", listen.to_string() == DEFAULT_LISTEN);
+        ports::check_new(directory, alone::LOG_DIRECTORY, [(listen, chosen)])?;
+    }
+    let page = page(serve)?;
+    let serving = async {
+        match (&serve.service, &serve.data_dir) {
+            (Some(file), _) => gateway::serve(file, listen, protection).await,
+            (None, Some(directory)) => alone::serve(directory.clone(), listen, protection).await,
+            (None, None) => unreachable!("one of them is required"),
+        }
+    };
+    match race(serving, keep_page(listen, page.as_ref())).await {
+        Either::Left(outcome) => outcome,
+        Either::Right(never) => match never {},
+    }
+}
+
+/// Serves the page that is asked for.
+fn page(serve: &Serve) -> Outcome<Option<Page>> {
+    let Some(address) = serve.pages else {
+        return Ok(None);
+    };
+    let page = Page::default();
+    let own = serve.service.clone().or(serve.data_dir.clone());
+    let keys = pages::Keys {
+        cluster_file: &own.unwrap_or_default(),
+        are_needed: serve.listen.is_tls(),
+    };
+    let router = pages::router(vec![page.clone()]);
+    let router = pages::guarded(pages::flag(), address, router, keys)?;
+    pages::serve(pages::flag(), address, router)?;
+    Ok(Some(page))
+}
+
+/// Keeps the page up to date, for ever, if there is one.
+async fn keep_page(listen: SocketAddr, page: Option<&Page>) -> Infallible {
+    let Some(page) = page else {
+        return std::future::pending().await;
+    };
+    loop {
+        let mut out = Samples::of_process(listen);
+        out.add_counted();
+        page.set(out.into_list());
+        sleep(PAGE_INTERVAL).await;
     }
 }
 
 async fn shell(arguments: Shell) -> Outcome {
+    let form = arguments.form.chosen();
     let mut session = Session::connect(arguments.connect, &arguments.tls).await?;
-    let input = std::io::stdin();
-    let is_terminal = input.is_terminal() && arguments.exec.is_none();
-    if let Some(text) = &arguments.exec {
-        execute(&mut session, text, arguments.json).await?;
-        return session.end();
-    }
-    if is_terminal {
-        println!(
-            "plinth {}: `help' lists the statements, `exit' leaves.",
-            env!("CARGO_PKG_VERSION")
-        );
-    }
-    loop {
-        if is_terminal {
-            print!("{}", session.prompt());
-            let _ = std::io::stdout().flush();
-        }
-        let mut line = String::new();
-        let read = input.lock().read_line(&mut line);
-        if read.map_err(|error| format!("standard input: {error}"))? == 0 {
-            return session.end();
-        }
-        match execute(&mut session, &line, arguments.json).await {
-            Ok(true) => {}
-            Ok(false) => return session.end(),
-            // A person goes on.
-            Err(error) if is_terminal => eprintln!("ERROR: {error}"),
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-/// Runs statements up to the first that fails; false if the user leaves.
-async fn execute(session: &mut Session, text: &str, json: bool) -> Outcome<bool> {
-    for statement in parse(text)? {
-        if statement == Statement::Exit {
-            return Ok(false);
-        }
-        let answer = session.execute(statement).await?;
-        let text = answer.render(json);
-        if !text.is_empty() {
-            println!("{text}");
-        }
-    }
-    Ok(true)
+    let ran = runner::run(&mut session, arguments.exec.as_deref(), form).await;
+    runner::told(session.end(ran), form)
 }
 
 #[cfg(test)]

@@ -80,12 +80,15 @@ fn rows_outlive_a_killed_server_and_transactions_are_whole() {
     let server = Server::start(&directory, port);
     let made = "create table accounts (id int, owner text, balance int default 0, since timestamp null, \
                 primary key (id), index by_owner (owner))";
-    assert_eq!(server.ask(made), [json!({})]);
+    assert_eq!(server.ask(made), [json!({ "ok": true })]);
     let rows = "insert into accounts (id, owner, balance) values (1, 'ann', 100), (2, 'bob', 50); \
                 insert into accounts (id, owner, since) values (3, 'ann', timestamp '2026-01-31 12:00:00')";
     assert_eq!(
         server.ask(rows),
-        [json!({ "changed": 2 }), json!({ "changed": 1 })]
+        [
+            json!({ "ok": true, "changed": 2 }),
+            json!({ "ok": true, "changed": 1 })
+        ]
     );
     let pay = |amount: u32| {
         format!(
@@ -94,9 +97,11 @@ fn rows_outlive_a_killed_server_and_transactions_are_whole() {
              update accounts set balance = balance + {amount} where id = 2; commit"
         )
     };
-    assert_eq!(server.ask(&pay(70)).last(), Some(&json!({ "changed": 2 })));
+    let paid = json!({ "ok": true, "changed": 2 });
+    assert_eq!(server.ask(&pay(70)).last(), Some(&paid));
     let refused = server.refused(&pay(70));
-    let says = "plinth: condition_failed: condition 1 does not hold: the row does not match in table \"accounts\"";
+    let says = "plinth: statement 5: condition_failed: condition 1 does not hold: the row does not match in table \
+                \"accounts\"";
     assert_eq!(refused, says);
     drop(server); // killed
     let server = Server::start(&directory, port);
@@ -133,6 +138,27 @@ fn rows_outlive_a_killed_server_and_transactions_are_whole() {
     assert_eq!(found[1]["rows"].as_array().map(Vec::len), Some(4));
     let failed = server.refused("create unique index bad on accounts (balance)");
     assert!(failed.starts_with("plinth: duplicate: "), "{failed}");
+}
+
+#[test]
+fn rows_for_other_programs_are_lines_with_tabs() {
+    let directory = Directory::new("table-tsv");
+    let server = Server::start(&directory, free_ports(1));
+    server.ask(
+        "create table t (id int, name text null, primary key (id)); insert into t (id) values (1)",
+    );
+    server.ask("insert into t (id, name) values (2, 'a b')");
+    let rows = server.shell(&["--tsv", "--exec", "select id, name from t; delete from t"]);
+    assert_eq!(String::from_utf8_lossy(&rows.stdout), "1\t\\N\n2\ta b\n");
+    assert_eq!(String::from_utf8_lossy(&rows.stderr), "2 rows changed\n");
+    let said = server.shell(&["--json", "--exec", "select * from nobody"]);
+    let said: Value = serde_json::from_slice(&said.stdout).expect("JSON");
+    assert!(
+        said["error"]
+            .as_str()
+            .is_some_and(|line| line.contains("no table")),
+        "{said}"
+    );
 }
 
 #[test]
@@ -184,6 +210,11 @@ fn bad_input_gets_one_line() {
         process: Command::new("true").spawn().expect("a program"),
         port,
     };
+    let error = gone.refused("tables");
+    assert!(error.contains("is a server of tables there"), "{error}");
+    // Nor is one behind every port that somebody has.
+    let other = std::net::TcpListener::bind(("127.0.0.1", port)).expect("it is free again");
+    std::thread::spawn(move || other.incoming().for_each(drop));
     let error = gone.refused("tables");
     assert!(error.contains("is a server of tables there"), "{error}");
 }

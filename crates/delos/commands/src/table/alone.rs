@@ -19,12 +19,14 @@ use std::rc::Rc;
 
 /// The log's identity: there is one in a directory.
 const LOG: Uid = Uid(1);
+/// What a directory has in which one has served.
+pub const LOG_DIRECTORY: &str = "log";
 const CACHE_BYTES: usize = 64 << 20;
 
 type Replica = Rc<Base<FileLog, Top<Tables>>>;
 
 async fn open(directory: &Path) -> Result<Replica, Error> {
-    let log = Rc::new(FileLog::open(&directory.join("log"), LOG).await?);
+    let log = Rc::new(FileLog::open(&directory.join(LOG_DIRECTORY), LOG).await?);
     let tables = directory.join("tables");
     let engine = plinth_engine::open(EngineKind::Ssd, &tables, true, CACHE_BYTES).await?;
     let store = LocalStore::open(engine)?;

@@ -1,8 +1,10 @@
-//! Answers as text for people, or as JSON for programs.
+//! Answers as text for people, as JSON for programs, and as rows for `cut` and `awk`.
 
+use plinth_core::key::printable;
 use plinth_table::language::time;
 use plinth_table::proto;
 use plinth_table::value::{Value, kind_name};
+use plinth_terminal::shell::answer::Answer as Shown;
 use serde_json::{Map, Value as Json, json};
 use std::fmt::Write;
 
@@ -48,6 +50,15 @@ fn json_of(value: &proto::Value) -> Json {
         Value::Float(float) if float.is_finite() => float.into(),
         Value::Text(text) => text.into(),
         _ => shown(value).into(),
+    }
+}
+
+/// A field of a line. Null is what no text looks like.
+fn field(value: &proto::Value) -> String {
+    match Value::from(value.clone()) {
+        Value::Null => "\\N".into(),
+        Value::Text(text) => printable(text.as_bytes()),
+        _ => shown(value),
     }
 }
 
@@ -171,26 +182,79 @@ fn table_json(table: &proto::Table) -> Json {
     })
 }
 
+/// The tables, their columns and what the columns are.
+fn column_rows(tables: &[proto::Table]) -> Vec<Vec<String>> {
+    let rows = |table: &proto::Table| {
+        let name = table.name.clone();
+        let row = move |column: &proto::Column| {
+            let (name, kind) = (name.clone(), kind_name(column.kind()).to_string());
+            vec![name, column.name.clone(), kind]
+        };
+        table.columns.iter().map(row).collect::<Vec<_>>()
+    };
+    tables.iter().flat_map(rows).collect()
+}
+
 impl Answer {
-    pub fn render(&self, json: bool) -> String {
-        match (self, json) {
-            (Answer::Done, false) => "done".into(),
-            (Answer::Queued, false) => "noted for `commit`".into(),
-            (Answer::Done | Answer::Queued, true) => json!({}).to_string(),
-            (Answer::Changed(rows), false) => format!("{rows} rows changed"),
-            (Answer::Changed(rows), true) => json!({ "changed": rows }).to_string(),
-            (Answer::Rows(page, is_cut), false) => table_of(page, *is_cut),
-            (Answer::Rows(page, is_cut), true) => rows_json(page, *is_cut).to_string(),
-            (Answer::Tables(tables), false) => {
+    /// As shells show it.
+    pub fn shown(self) -> Shown {
+        let (text, document, rows) = match self {
+            Answer::Text(text) => return Shown::Text(text),
+            Answer::Done => ("done".into(), json!({}), None),
+            Answer::Queued => ("noted for `commit`".into(), json!({}), None),
+            Answer::Changed(rows) => (
+                format!("{rows} rows changed"),
+                json!({ "changed": rows }),
+                None,
+            ),
+            Answer::Rows(page, is_cut) => {
+                let row = |row: &proto::Row| row.values.iter().map(field).collect();
+                let rows = page.rows.iter().map(row).collect();
+                (
+                    table_of(&page, is_cut),
+                    rows_json(&page, is_cut),
+                    Some(rows),
+                )
+            }
+            Answer::Tables(tables) => {
                 let texts: Vec<String> = tables.iter().map(table_text).collect();
-                texts.join("\n")
+                let all = tables.iter().map(table_json).collect::<Vec<Json>>();
+                let rows = column_rows(&tables);
+                (texts.join("\n"), json!({ "tables": all }), Some(rows))
             }
-            (Answer::Tables(tables), true) => {
-                let tables: Vec<Json> = tables.iter().map(table_json).collect();
-                json!({ "tables": tables }).to_string()
-            }
-            (Answer::Text(text), false) => text.clone(),
-            (Answer::Text(text), true) => json!({ "text": text }).to_string(),
+        };
+        Shown::Whole {
+            text,
+            document,
+            rows,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_terminal::shell::answer::Form;
+
+    #[test]
+    fn rows_for_other_programs_tell_null_from_any_text() {
+        let values = [
+            Value::Text("a\tb".into()),
+            Value::Null,
+            Value::Text("\\N".into()),
+            Value::Int(-1),
+        ];
+        let values = values.map(proto::Value::from).to_vec();
+        let page = proto::Page {
+            columns: ["a", "b", "c", "d"].map(String::from).to_vec(),
+            rows: vec![proto::Row { values }],
+            ..proto::Page::default()
+        };
+        let shown = Answer::Rows(page, false).shown();
+        assert_eq!(shown.render(Form::Tsv), "a\\x09b\t\\N\t\\\\N\t-1");
+        assert_eq!(shown.aside(Form::Tsv), None);
+        let changed = Answer::Changed(2).shown();
+        assert_eq!(changed.render(Form::Json), r#"{"changed":2,"ok":true}"#);
+        assert_eq!(changed.aside(Form::Tsv), Some("2 rows changed"));
     }
 }

@@ -4,7 +4,7 @@ use plinth_terminal::Outcome;
 use plinth_terminal::shell::help::{Help, page};
 
 #[rustfmt::skip]
-const HELP: Help = Help {
+pub const HELP: Help = Help {
     groups: &[
         ("Reading", &[
             page("select", "*|COLUMN, ... from TABLE [where FILTER] [order by COLUMN [desc], ...] [limit N] \

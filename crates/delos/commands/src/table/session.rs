@@ -2,15 +2,19 @@
 
 use super::answer::Answer;
 use super::door::CODE;
-use super::help::help;
+use super::help::{HELP, help};
 use super::secure::Connector;
-use plinth_table::language::Statement;
+use plinth_table::language::{Statement, parse};
 use plinth_table::limits;
 use plinth_table::proto::{self, request::What};
 use plinth_table::request::{Operation, Request, Transaction};
 use plinth_table::service::TablesClient;
 use plinth_terminal::Outcome;
+use plinth_terminal::shell::answer::Answer as Shown;
+use plinth_terminal::shell::complete::{Completer, complete};
+use plinth_terminal::shell::runner;
 use plinth_terminal::tls::{Listen, TlsArguments};
+use std::error::Error;
 use tonic::Status;
 use tonic::transport::Endpoint;
 
@@ -48,19 +52,14 @@ impl Session {
         })
     }
 
-    pub fn prompt(&self) -> &'static str {
-        match self.open {
-            None => "table> ",
-            Some(_) => "table (transaction)> ",
-        }
-    }
-
     /// # Errors
     /// A transaction is left open: what was meant has not happened.
-    pub fn end(&self) -> Outcome {
-        match &self.open {
-            None => Ok(()),
-            Some(_) => Err("the transaction is not committed: nothing of it has happened".into()),
+    pub fn end(&self, ran: Outcome) -> Outcome {
+        match (&self.open, ran) {
+            (Some(_), Ok(())) => {
+                Err("the transaction is not committed: nothing of it has happened".into())
+            }
+            (_, ran) => ran,
         }
     }
 
@@ -71,12 +70,15 @@ impl Session {
             .and_then(|word| word.to_str().ok());
         match word {
             Some(word) => format!("{word}: {}", status.message()),
-            None if status.code() == tonic::Code::Unavailable => format!(
-                "--connect {}: {}; is a server of tables there (`plinth table server`)?",
-                self.address,
-                status.message()
-            ),
-            None => format!("--connect {}: {}", self.address, status.message()),
+            // It was made here: what a server says has no source.
+            None if status.code() == tonic::Code::Unavailable || status.source().is_some() => {
+                format!(
+                    "-C {}: {}; is a server of tables there (`plinth table server`)?",
+                    self.address,
+                    status.message()
+                )
+            }
+            None => format!("-C {}: {}", self.address, status.message()),
         }
     }
 
@@ -110,7 +112,7 @@ impl Session {
 
     /// # Errors
     /// A line for the user.
-    pub async fn execute(&mut self, statement: Statement) -> Outcome<Answer> {
+    async fn answer(&mut self, statement: Statement) -> Outcome<Answer> {
         let not_open = || "there is no transaction: it starts with `begin`".to_owned();
         match statement {
             Statement::Alter(request) => self.alter(*request).await,
@@ -216,5 +218,72 @@ impl Session {
         }
         let is_cut = limit.is_none() && !found.continuation.is_empty();
         Ok(Answer::Rows(found, is_cut))
+    }
+}
+
+impl runner::Session for Session {
+    type Statement = Statement;
+
+    fn completer(&self) -> Completer {
+        Box::new(|line| complete(line, following))
+    }
+
+    fn parse(text: &str) -> Outcome<Vec<Statement>> {
+        parse(text.trim_end())
+    }
+
+    fn is_exit(statement: &Statement) -> bool {
+        *statement == Statement::Exit
+    }
+
+    fn prompt(&self) -> &'static str {
+        match self.open {
+            None => "table",
+            Some(_) => "table (transaction)",
+        }
+    }
+
+    fn has_transaction(&self) -> bool {
+        self.open.is_some()
+    }
+
+    async fn execute(&mut self, statement: Statement) -> Outcome<Shown> {
+        self.answer(statement).await.map(Answer::shown)
+    }
+}
+
+/// The words that may follow these: names of statements have up to two, and stand behind `help`, too.
+fn following(words: &[String]) -> Vec<String> {
+    let is_help = words.first().is_some_and(|word| word == "help");
+    let (said, names): (&[String], Vec<&str>) = match is_help {
+        true => (&words[1..], HELP.subjects().collect()),
+        false => (words, HELP.names().collect()),
+    };
+    let next = |name: &str| {
+        let mut parts = name.split(' ');
+        let is_begun = said.iter().all(|word| parts.next() == Some(word.as_str()));
+        parts.next().filter(|_| is_begun).map(String::from)
+    };
+    let mut next: Vec<String> = names.into_iter().filter_map(next).collect();
+    next.dedup();
+    next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_statements_are_completed_word_by_word() {
+        let next = |line: &str| {
+            let found = complete(line, following);
+            found.words
+        };
+        assert_eq!(next("sel"), ["select"]);
+        assert_eq!(next("create "), ["index", "table"]);
+        assert_eq!(next("begin; cre"), ["create"]);
+        assert_eq!(next("help create t"), ["table"]);
+        assert_eq!(next("help fil"), ["filters"]);
+        assert!(next("select x").is_empty());
     }
 }

@@ -27,6 +27,11 @@ pub trait Session {
 
     fn prompt(&self) -> &'static str;
 
+    /// Whether statements up to now wait for a commit. Who interrupts one is told.
+    fn has_transaction(&self) -> bool {
+        false
+    }
+
     async fn execute(&mut self, statement: Self::Statement) -> Outcome<Answer>;
 }
 
@@ -128,7 +133,11 @@ async fn interact<S: Session>(session: &mut S, form: Form) -> Outcome {
             if S::is_exit(&statement) {
                 return Ok(());
             }
-            match until_interrupted(session.execute(statement)).await {
+            let answer = match until_interrupted(session.execute(statement)).await {
+                Some(answer) => answer,
+                None => Err(interrupted(session)),
+            };
+            match answer {
                 Ok(answer) => show(&answer, form),
                 Err(error) => {
                     eprintln!("ERROR: {error}");
@@ -139,16 +148,24 @@ async fn interact<S: Session>(session: &mut S, form: Form) -> Outcome {
     }
 }
 
-/// What the statement of a person answers. Ctrl-C ends the statement, and not the shell.
-async fn until_interrupted(statement: impl Future<Output = Outcome<Answer>>) -> Outcome<Answer> {
+/// What the statement of a person answers; `None` if Ctrl-C has ended it, and not the shell.
+async fn until_interrupted(
+    statement: impl Future<Output = Outcome<Answer>>,
+) -> Option<Outcome<Answer>> {
     // A statement that knows what an interrupt means for it says so: it comes first.
     match race(statement, interrupted_by_user()).await {
-        Either::Left(answer) => answer,
-        Either::Right(Ok(())) => {
-            Err("interrupted; what the statement had asked for may still be done".into())
-        }
-        Either::Right(Err(error)) => Err(format!("cannot wait for signals: {error}")),
+        Either::Left(answer) => Some(answer),
+        Either::Right(Ok(())) => None,
+        Either::Right(Err(error)) => Some(Err(format!("cannot wait for signals: {error}"))),
     }
+}
+
+fn interrupted<S: Session>(session: &S) -> String {
+    let open = match session.has_transaction() {
+        true => "; the transaction is still open: `commit' or `rollback' ends it",
+        false => "",
+    };
+    format!("interrupted; what the statement had asked for may still be done{open}")
 }
 
 /// Prints the answer, and what is for people only on standard error.
