@@ -31,6 +31,7 @@ mod stores;
 
 use crate::backup::Backups;
 use crate::coordinated_register::CoordinatedRegister;
+use crate::engines::roster::GONE;
 use crate::quorum::client::QuorumLoglets;
 use crate::quorum::sequencer::SequencerHost;
 use crate::quorum::server::LogServer;
@@ -270,7 +271,7 @@ async fn join(site: &Rc<Site>, identity: &Identity, replica: &dyn Replica) -> St
             Err(_) => has_joined,
         };
         if has_joined && !is_known {
-            return "it was removed from the service".into();
+            return format!("it {GONE}");
         }
         if !is_known {
             match replica.join(identity.id, &member).await {

@@ -10,12 +10,14 @@ const SESSION_TIMEOUT_MS_MIN: i64 = 500;
 const SESSION_TIMEOUT_MS_MAX: i64 = 24 * 3_600_000;
 /// Nobody has a time-out below 4 s who does not ask for it.
 const TICK_MS_MIN: i64 = 2000;
+const TICK_MS: u32 = 2000;
+const CONNECTIONS: usize = 60;
 const SUPER_DIGEST: &str = "PLINTH_KEEPER_SUPER_DIGEST";
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct ForClients {
     /// ZooKeeper's tickTime, in milliseconds: time-outs of sessions are from 2 to 20 ticks, unless others are given
-    #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = within::<u32>(TICK_MS_MIN..=600_000))]
+    #[arg(long, value_name = "MS", default_value_t = TICK_MS, value_parser = within::<u32>(TICK_MS_MIN..=600_000))]
     tick_ms: u32,
     /// Shortest time-out of a session, as ZooKeeper's minSessionTimeout [default: 2 ticks]
     #[arg(long, value_name = "MS", value_parser = within::<u32>(SESSION_TIMEOUT_MS_MIN..=SESSION_TIMEOUT_MS_MAX))]
@@ -24,7 +26,7 @@ pub struct ForClients {
     #[arg(long, value_name = "MS", value_parser = within::<u32>(SESSION_TIMEOUT_MS_MIN..=SESSION_TIMEOUT_MS_MAX))]
     max_session_timeout_ms: Option<u32>,
     /// Most connections that one address may have, as ZooKeeper's maxClientCnxns; 0 is no limit
-    #[arg(long, value_name = "N", default_value_t = 60)]
+    #[arg(long, value_name = "N", default_value_t = CONNECTIONS)]
     max_connections_per_address: usize,
     /// Four-letter words that are answered, with commas between them, or `*` for all, as ZooKeeper's
     /// 4lw.commands.whitelist; srvr and isro are answered whatever it says
@@ -95,6 +97,35 @@ impl ForClients {
             )),
             false => Ok(options),
         }
+    }
+
+    /// The first of these flags that says something else than is so without it. The digest may be a variable's.
+    pub fn first_said(&self) -> Option<&'static str> {
+        let said = [
+            ("--tick-ms", self.tick_ms != TICK_MS),
+            (
+                "--min-session-timeout-ms",
+                self.min_session_timeout_ms.is_some(),
+            ),
+            (
+                "--max-session-timeout-ms",
+                self.max_session_timeout_ms.is_some(),
+            ),
+            (
+                "--max-connections-per-address",
+                self.max_connections_per_address != CONNECTIONS,
+            ),
+            (
+                "--commands",
+                self.commands.to_string() != Words::default().to_string(),
+            ),
+            ("--enforce-quota", self.enforce_quota),
+            ("--no-clickhouse", self.no_clickhouse),
+            ("--zone", self.zone.is_some()),
+            ("--operations-log", self.operations_log.is_some()),
+        ];
+        let first = said.into_iter().find(|(_, is_said)| *is_said);
+        first.map(|(flag, _)| flag)
     }
 
     pub fn max_connections_per_address(&self) -> usize {

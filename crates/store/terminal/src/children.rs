@@ -13,6 +13,9 @@ const RESTART_AFTER: Duration = Duration::from_secs(2);
 /// A process that does not end in this time after the signal is killed.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
+/// The exit code of a process that can never go on: to start it again would not help.
+pub const OVER: i32 = 3;
+
 /// The running program itself, even if its file has been replaced since.
 pub fn itself() -> Command {
     let mut command = Command::new("/proc/self/exe");
@@ -93,8 +96,13 @@ pub async fn keep_alive(
     loop {
         for (i, one) in (0..).zip(all.iter_mut()) {
             if let Some(status) = one.check() {
+                let is_over = status.code() == Some(OVER);
+                if is_over {
+                    one.ended = None;
+                }
                 let next = match (restarts, status.success()) {
                     (false, _) => "",
+                    (true, _) if is_over => "; it is not started again",
                     (true, true) => "; it is started again",
                     (true, false) => "; it is started again in 2 s",
                 };
@@ -129,5 +137,41 @@ pub async fn stop(all: Vec<Supervised>) {
     for mut child in children {
         let _ = child.kill();
         let _ = child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_runtime::real::block_on;
+    use plinth_runtime::timeout;
+    use std::cell::RefCell;
+
+    #[test]
+    fn a_process_that_can_never_go_on_is_not_started_again() {
+        let ends_with = |code: i32| {
+            let mut command = Command::new("sh");
+            command.args(["-c", &format!("exit {code}")]);
+            Supervised::start("it".into(), &mut command)
+        };
+        let asked = RefCell::new(Vec::new());
+        block_on(async {
+            let all = [OVER, 1, 0].map(ends_with);
+            let mut all = all.map(|one| one.expect("it starts"));
+            let again = |i: u16| {
+                asked.borrow_mut().push(i);
+                let mut command = Command::new("sh");
+                command.args(["-c", "exec sleep 60"]);
+                Supervised::start("it".into(), &mut command)
+            };
+            let limit = RESTART_AFTER + Duration::from_secs(1);
+            let ended = timeout(limit, keep_alive(&mut all, true, again)).await;
+            assert!(ended.is_none(), "{ended:?}");
+            stop(all.into()).await;
+        });
+        let mut asked = asked.into_inner();
+        asked.sort_unstable();
+        asked.dedup();
+        assert_eq!(asked, [1, 2]);
     }
 }

@@ -20,7 +20,8 @@ use plinth_keeper_commands::zookeeper::ForClients;
 use plinth_runtime::net::Chosen;
 use plinth_runtime::{Either, race};
 use plinth_terminal::children::{self, Supervised, first_end, keep_alive, stop};
-use plinth_terminal::knobs::parse_knobs;
+use plinth_terminal::commands::wrong_usage;
+use plinth_terminal::knobs::parse_knob;
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::tls::TlsArguments;
@@ -51,16 +52,16 @@ pub struct Arguments {
     #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = within::<u16>(1..))]
     port: u16,
     /// Port for ZooKeeper's clients of the first replica of kind zelos; the others take the ports after it
-    #[arg(long, value_name = "PORT", default_value_t = ZOOKEEPER_PORT)]
-    #[arg(value_parser = within::<u16>(1..))]
-    zookeeper_port: u16,
+    /// [default: 2181]
+    #[arg(long, value_name = "PORT", value_parser = within::<u16>(1..))]
+    zookeeper_port: Option<u16>,
     /// Port of the AdminServer (/commands) of the first replica of kind zelos; the others take the ports after it
     #[arg(long, value_name = "PORT", value_parser = within::<u16>(1..))]
     zookeeper_admin_port: Option<u16>,
     #[command(flatten)]
     clients: ForClients,
     /// Set a limit or an interval of the replicas; `plinth server --knob list` shows all knobs
-    #[arg(long = "knob", value_name = "NAME=VALUE")]
+    #[arg(long = "knob", value_name = "NAME=VALUE", value_parser = parse_knob)]
     knobs: Vec<String>,
     /// Port of the first replica's metrics page (/metrics, for Prometheus); the others take the ports after it
     #[arg(long, alias = "metrics-port", value_name = "PORT", value_parser = within::<u16>(1..))]
@@ -74,7 +75,34 @@ impl Arguments {
 
     /// Where ZooKeeper's clients find the replica with the number `i`.
     fn zookeeper(&self, i: u16) -> SocketAddr {
-        SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), self.zookeeper_port + i)
+        SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), self.first_zookeeper() + i)
+    }
+
+    fn first_zookeeper(&self) -> u16 {
+        self.zookeeper_port.unwrap_or(ZOOKEEPER_PORT)
+    }
+
+    /// Refuses what is said about ZooKeeper's clients of a service that has none.
+    fn check_kind(&self) -> Outcome {
+        let own = [
+            ("--zookeeper-port", self.zookeeper_port.is_some()),
+            (
+                "--zookeeper-admin-port",
+                self.zookeeper_admin_port.is_some(),
+            ),
+        ];
+        let own = own.iter().find(|(_, is_said)| *is_said);
+        let said = own
+            .map(|(flag, _)| *flag)
+            .or_else(|| self.clients.first_said());
+        match said.filter(|_| !self.is_zelos()) {
+            None => Ok(()),
+            Some(flag) => Err(format!(
+                "{flag}: a service of kind {} has no clients of ZooKeeper; leave the flag out, or make one of kind \
+                 {ZELOS} with --kind {ZELOS}",
+                self.kind
+            )),
+        }
     }
 
     fn replica(&self, i: u16) -> At {
@@ -87,7 +115,10 @@ impl Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Outcome {
-    let zookeeper = arguments.is_zelos().then_some(arguments.zookeeper_port);
+    if let Err(line) = arguments.check_kind() {
+        wrong_usage(&line);
+    }
+    let zookeeper = arguments.is_zelos().then(|| arguments.first_zookeeper());
     for (flag, first) in [
         ("--port", Some(arguments.port)),
         ("--pages-port", arguments.pages_port),
@@ -102,7 +133,6 @@ pub fn run(arguments: &Arguments) -> Outcome {
             ));
         }
     }
-    parse_knobs(&arguments.knobs)?;
     let name = format!("delos dev {}", arguments.name);
     let options = arguments.clients.options(String::new());
     options.map_err(|line| format!("{name}: {line}"))?;
@@ -113,6 +143,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         Tenant::Delos.check(&arguments.data_dir).await?;
         let path = arguments.data_dir.join(file_name(&arguments.name));
         let is_old = check(arguments, &replicas, &path).await?;
+        check_idle(arguments, &path).await?;
         ports::check_free(listeners(arguments, is_old))?;
         let made = plinth_runtime::disk::create_dir_all(&arguments.data_dir).await;
         made.map_err(cannot_use(&arguments.data_dir))?;
@@ -132,9 +163,9 @@ fn listeners(arguments: &Arguments, is_old: bool) -> Vec<(SocketAddr, Chosen)> {
         true => Chosen::Kept("--data-dir"),
         false => Chosen::flag("--port", arguments.port == PORT),
     };
-    let zookeeper = arguments.zookeeper_port;
+    let zookeeper = arguments.first_zookeeper();
     let of_zelos = |first: Option<u16>| first.filter(|_| arguments.is_zelos());
-    let zookeeper_by = Chosen::flag("--zookeeper-port", zookeeper == ZOOKEEPER_PORT);
+    let zookeeper_by = Chosen::flag("--zookeeper-port", arguments.zookeeper_port.is_none());
     let firsts = [
         (Some(arguments.port), port),
         (arguments.pages_port, Chosen::By("--pages-port")),
@@ -190,6 +221,25 @@ async fn check(arguments: &Arguments, replicas: &[At], path: &Path) -> Outcome<b
         }
     }
     Ok(true)
+}
+
+/// Refuses a service whose replicas have processes: their ports are taken, which says less.
+async fn check_idle(arguments: &Arguments, path: &Path) -> Outcome {
+    for i in 0..arguments.replicas {
+        let directory = arguments.data_dir.join(arguments.replica(i).name);
+        let locked = plinth_runtime::disk::lock_dir(&directory).await;
+        // What else is wrong with it is said when it is opened.
+        if locked.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock) {
+            return Err(format!(
+                "data directory {}: its service {} runs already; use it with plinth delos status -C {}, or choose \
+                 another with --data-dir",
+                arguments.data_dir.display(),
+                arguments.name,
+                path.display()
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Makes keys for a new service. All replicas have the same file, so that a change of it reaches them at once. A
@@ -297,4 +347,63 @@ fn start(arguments: &Arguments, i: u16) -> Outcome<Supervised> {
         format!("replica {} at {}", at.name, at.address),
         &mut command,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Whole {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn asked(words: &str) -> Arguments {
+        let words = std::iter::once("x").chain(words.split(' '));
+        <Whole as clap::Parser>::parse_from(words).arguments
+    }
+
+    #[test]
+    fn a_service_that_runs_is_said_to_run() {
+        let above = std::env::temp_dir().join(format!("plinth-idle-{}", std::process::id()));
+        let own = asked(&format!("locks --kind lock --data-dir {}", above.display()));
+        let path = above.join("locks.delos");
+        connect::block_on(async {
+            check_idle(&own, &path).await?;
+            let replica = above.join("locks-2");
+            std::fs::create_dir_all(&replica).expect("it is made");
+            let lock = plinth_runtime::disk::lock_dir(&replica).await;
+            let lock = lock.map_err(cannot_use(&above))?;
+            let line = check_idle(&own, &path).await.expect_err("it runs");
+            assert!(line.contains("its service locks runs already"), "{line}");
+            drop(lock);
+            check_idle(&own, &path).await
+        })
+        .expect("it has ended");
+        std::fs::remove_dir_all(&above).expect("it is there");
+    }
+
+    #[test]
+    fn flags_for_the_clients_of_zookeeper_are_refused_where_there_are_none() {
+        for (flag, value) in [
+            ("--zookeeper-port", " 2181"),
+            ("--zookeeper-admin-port", " 8080"),
+            ("--tick-ms", " 3000"),
+            ("--zone", " a"),
+            ("--enforce-quota", ""),
+        ] {
+            let line = asked(&format!("locks --kind lock {flag}{value}")).check_kind();
+            let line = line.expect_err(flag);
+            assert!(
+                line.starts_with(&format!("{flag}: ")) && line.contains("kind lock"),
+                "{line}"
+            );
+            assert_eq!(
+                asked(&format!("tree --kind zelos {flag}{value}")).check_kind(),
+                Ok(())
+            );
+        }
+        assert_eq!(asked("locks --kind lock").check_kind(), Ok(()));
+    }
 }

@@ -24,6 +24,10 @@ const S3: &str = "s3://";
 const REQUEST_LIMIT: &str = "60 seconds";
 const RETRY_LIMIT: Duration = Duration::from_secs(20);
 const RETRIES_MAX: usize = 3;
+/// Where the library asks for keys that nobody has given it: only machines of Amazon answer there.
+const MACHINE_S_ROLE: &str = "169.254.169.254";
+const NO_KEYS: &str = "without AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, keys are asked of the machine, which has \
+                       none; set them where each replica is started";
 
 /// Opens a place by what operators call it.
 ///
@@ -49,9 +53,22 @@ pub fn parse(text: &str) -> Result<String, String> {
     if path.is_empty() || path.contains("://") {
         return Err("expected a directory, or s3://BUCKET/PREFIX".into());
     }
+    if path == text && looks_like_url(path) {
+        return Err(format!(
+            "expected a directory, or s3://BUCKET/PREFIX; a directory of that name is ./{path}"
+        ));
+    }
     let absolute = std::path::absolute(path).map_err(|error| error.to_string())?;
     let absolute = absolute.into_os_string().into_string();
     absolute.map_err(|_| "the path of the directory is no text".into())
+}
+
+/// Whether somebody may have forgotten a slash of a URL.
+fn looks_like_url(path: &str) -> bool {
+    let is_scheme =
+        |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphanumeric());
+    let parts = path.split_once(':').filter(|(word, _)| is_scheme(word));
+    parts.is_some_and(|(word, rest)| rest.starts_with('/') || word.eq_ignore_ascii_case("s3"))
 }
 
 fn parse_bucket(rest: &str) -> Result<(&str, Path), String> {
@@ -101,7 +118,11 @@ fn one_line(error: &dyn std::fmt::Display) -> String {
     const LONGEST: usize = 400;
     let text = error.to_string();
     let words: Vec<&str> = text.split_whitespace().collect();
-    words.join(" ").chars().take(LONGEST).collect()
+    let line: String = words.join(" ").chars().take(LONGEST).collect();
+    match line.contains(MACHINE_S_ROLE) {
+        true => format!("{line}; {NO_KEYS}"),
+        false => line,
+    }
 }
 
 /// A prefix in a bucket, an object an object.
@@ -230,6 +251,14 @@ mod tests {
         for wrong in ["", "s3://", "s3://user:password@host/x", "gs://x/y"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
+        for wrong in ["s3:/bad", "s3:bad", "S3:bad/x", "gs:/x/y"] {
+            let line = parse(wrong).expect_err(wrong);
+            assert!(line.ends_with(&format!("is ./{wrong}")), "{line}");
+        }
+        for name in ["./s3:/bad", "a:b", "file://s3:/x"] {
+            assert!(parse(name).expect(name).starts_with('/'), "{name}");
+        }
+        assert!(one_line(&"error: http://169.254.169.254/x").contains("AWS_ACCESS_KEY_ID"));
         assert!(open("gs://x/y").is_err());
         assert!(open("relative").is_err());
     }

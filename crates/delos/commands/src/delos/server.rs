@@ -4,9 +4,10 @@ use super::kinds::KINDS;
 use super::names::parse_service_name;
 use super::places;
 use plinth_coordination::certificates::Tls;
-use plinth_coordination::key_file;
+use plinth_coordination::{Tenant, key_file};
 use plinth_core::EngineKind;
-use plinth_delos::replica::identity::service_file;
+use plinth_delos::engines::roster::GONE;
+use plinth_delos::replica::identity::{FILE as IDENTITY, service_file};
 use plinth_delos::replica::{Config, Settings, Tell, serve_with_page};
 use plinth_identity::Identity;
 use plinth_keeper::{Doors, Options};
@@ -17,6 +18,7 @@ use plinth_rpc::Credentials;
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::net::Chosen;
 use plinth_runtime::{Task, spawn};
+use plinth_terminal::children::OVER;
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::serving::ServingArguments;
@@ -177,6 +179,8 @@ async fn door(arguments: &Arguments, mut options: Options) -> Outcome<Door> {
 async fn keys(directory: &Path, credentials: Credentials) -> Outcome<Task<()>> {
     let file = service_file(directory);
     let keys = key_file::keyring(&file).await?;
+    // The mark of keys may be another system's, whose directory it is.
+    Tenant::Delos.check_of_server(directory).await?;
     key_file::check_still_keyed(directory, &file, keys.is_some()).await?;
     credentials.set_keys(keys);
     let directory = directory.to_path_buf();
@@ -189,7 +193,15 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let directory = Some(arguments.data_dir.as_path());
     let at = format!("delos server {}", arguments.listen.address);
     let outcome = arguments.serving.run(directory, &[], serve(arguments));
-    outcome.map_err(|line| format!("{at}: {line}"))
+    let outcome = outcome.map_err(|line| format!("{at}: {line}"));
+    match &outcome {
+        // Whoever has started it, as `dev` does, starts no other in its place.
+        Err(line) if line.contains(GONE) && !arguments.serving.tells_of_itself() => {
+            eprintln!("plinth: {line}");
+            std::process::exit(OVER)
+        }
+        _ => outcome,
+    }
 }
 
 /// Serves the page that is asked for.
@@ -225,11 +237,13 @@ fn try_doors(arguments: &Arguments) -> Outcome {
 async fn serve(arguments: &Arguments) -> Outcome {
     let public = public(arguments)?;
     ports::check_pages(arguments.listen.address, arguments.pages)?; // before the pages are there
+    let listen = (arguments.listen.address, Chosen::By("--listen"));
+    ports::check_new(&arguments.data_dir, IDENTITY, [listen])?;
+    try_doors(arguments)?;
     let page = page(arguments)?;
     let options = arguments.clients.options("default".into())?;
     let door = door(arguments, options).await?;
     let (credentials, _following) = credentials(arguments).await?;
-    try_doors(arguments)?;
     let settings = Settings::default().with(door).with(credentials);
     let mut settings = settings.with(Chosen::By("--listen"));
     if arguments.serving.tells_of_itself() {
@@ -249,5 +263,29 @@ async fn serve(arguments: &Arguments) -> Outcome {
     match unless_interrupted(serve_with_page(config, page)).await? {
         Some(Err(line)) => Err(line),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_terminal::connect::block_on;
+
+    #[test]
+    fn the_mark_of_another_system_s_keys_is_not_advised_to_be_removed() {
+        let directory = std::env::temp_dir().join(format!("plinth-mark-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("it is made");
+        let said = || {
+            let credentials = Credentials::new(None, Identity::Server);
+            block_on(async { keys(&directory, credentials).await.map(drop) })
+        };
+        std::fs::write(directory.join(key_file::MARK), "").expect("it is written");
+        let line = said().expect_err("it has had keys");
+        assert!(line.contains("put it back, or remove"), "{line}");
+        std::fs::write(directory.join("process"), "").expect("it is written");
+        let line = said().expect_err("it is the store's");
+        assert!(line.contains("it belongs to a cluster of the store"), "{line}");
+        assert!(!line.contains("remove"), "{line}");
+        std::fs::remove_dir_all(&directory).expect("it is there");
     }
 }

@@ -10,6 +10,7 @@ use plinth_runtime::{Duration, Instant, join_all, now, sleep};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::block_on;
 use plinth_terminal::watching::{How, Seen as Shown, Watched, watch};
+use serde_json::{Value, json};
 use std::pin::Pin;
 
 const PATIENCE_S: u64 = 5;
@@ -52,13 +53,17 @@ struct Screen {
 
 impl Watched for Screen {
     fn look(&mut self) -> Pin<Box<dyn Future<Output = Outcome<Shown>> + '_>> {
-        Box::pin(async { Ok((self.frame().await?, Ok(()))) })
+        Box::pin(async {
+            let (lines, document) = self.frame().await?;
+            Ok((lines, document, Ok(())))
+        })
     }
 }
 
 impl Screen {
-    /// The lines of the screen. Rates and times are those since the call before; of the first call, since the start.
-    async fn frame(&mut self) -> Outcome<Vec<String>> {
+    /// The lines of the screen, and what the replicas have said. Rates and times are those since the call before; of
+    /// the first call, since the start.
+    async fn frame(&mut self) -> Outcome<(Vec<String>, Value)> {
         self.service.renew();
         let seen = self.service.look().await?;
         let asked = seen.iter().map(|of| async {
@@ -76,8 +81,9 @@ impl Screen {
             loads: loads.into_iter().flatten().collect(),
         };
         let lines = frame(self.service.name(), &seen, &look, self.before.as_ref());
+        let document = document(self.service.name(), &seen, &look);
         self.before = Some(look);
-        Ok(lines)
+        Ok((lines, document))
     }
 }
 
@@ -130,6 +136,26 @@ fn frame(name: &str, seen: &[Seen], look: &Look, before: Option<&Look>) -> Vec<S
     lines.push(engine_row(titles.map(String::from)));
     lines.extend(engine_lines(best, look, before));
     lines
+}
+
+/// Counters are those since the start of each process.
+fn document(name: &str, seen: &[Seen], look: &Look) -> Value {
+    let engine =
+        |of: &EngineLoad| json!({ "name": of.name, "proposals": of.proposals, "syncs": of.syncs });
+    let replica = |seen: &Seen| {
+        let load = of(look, seen.id);
+        json!({
+            "name": seen.member.name,
+            "address": seen.member.address.to_string(),
+            "state": state(seen),
+            "applied": load.map(|load| load.applied),
+            "flushed": load.map(|load| load.flushed),
+            "tail": load.map(|load| load.tail),
+            "trimmed": load.map(|load| load.trimmed),
+            "engines": load.map(|load| load.engines.iter().map(engine).collect::<Vec<_>>()),
+        })
+    };
+    json!({ "service": name, "replicas": seen.iter().map(replica).collect::<Vec<_>>() })
 }
 
 fn replica_row(

@@ -26,6 +26,8 @@ use std::rc::Rc;
 const HEADER: &str = "roster";
 const MEMBERS: &[u8] = b"roster/of/member/";
 const MEMBERS_END: &[u8] = b"roster/of/member0";
+/// What is said of a replica that can never come back.
+pub const GONE: &str = "was removed from the service";
 const REMOVED: &[u8] = b"roster/of/removed/";
 const REMOVED_END: &[u8] = b"roster/of/removed0";
 const ENGINES_ON: &[u8] = b"roster/of/on/";
@@ -119,7 +121,7 @@ fn join(tx: &mut RwTx, id: ReplicaId, member: &Member) -> Result<Verdict> {
     let name = &member.name;
     if tx.get(&key(REMOVED, &id.to_be_bytes()))?.is_some() {
         return Ok(refuse(format!(
-            "replica {name:?} was removed from the service: add it with an empty data directory"
+            "replica {name:?} {GONE}: add it with an empty data directory"
         )));
     }
     for (other, of) in parse_members(tx.range(MEMBERS, MEMBERS_END, usize::MAX)?)? {

@@ -7,7 +7,8 @@ use plinth_runtime::{disk, random};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-const FILE: &str = "replica";
+/// Names the replica that the directory has.
+pub const FILE: &str = "replica";
 const SERVICE_FILE: &str = "service.delos";
 const TITLE: &str = "plinth delos replica 1";
 /// A longer file is not one of these.
