@@ -5,6 +5,7 @@ use plinth_protocol::control::ProcessClass;
 use plinth_rpc::Place;
 use plinth_runtime::knobs::{knobs, set_knobs};
 use plinth_runtime::metric::page::Page;
+use plinth_runtime::net::Chosen;
 use plinth_runtime::real::spawn_worker;
 use plinth_runtime::{Duration, Task, disk, sleep};
 use plinth_server::metrics::READY;
@@ -18,6 +19,8 @@ use plinth_terminal::{Outcome, notify, pages, ports, trace_file};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+/// The file by which a server knows its directory again.
+const OWNER: &str = "process";
 /// Limit of workers per process; each worker after the first takes the next port.
 const WORKERS_MAX: u16 = 64;
 /// A disk with less room is full: the files of a role do not grow.
@@ -127,11 +130,9 @@ async fn serve(arguments: &Arguments) -> Outcome {
         check_ports(public.port(), "--public-address", arguments.workers).map_err(at)?;
     }
     ports::check_pages(arguments.listen.address, arguments.pages).map_err(at)?;
-    if arguments.accept_lost_coordination {
-        accept_lost_coordination(arguments, &cluster)
-            .await
-            .map_err(at)?;
-    }
+    check_new(arguments).map_err(at)?;
+    let accepted = accept_lost_coordination(arguments, &cluster);
+    accepted.await.map_err(at)?;
     let pages: Vec<Page> = (0..arguments.workers).map(|_| Page::default()).collect();
     let page = |worker: u16| {
         let wanted = arguments.pages.is_some();
@@ -217,6 +218,21 @@ fn room(directory: &Path, is_full: bool) -> String {
     }
 }
 
+/// Refuses ports that somebody has before the directory, or the file of a lost coordinator, is another one.
+fn check_new(arguments: &Arguments) -> Outcome {
+    for worker in 0..arguments.workers {
+        let directory = worker_directory(&arguments.data_dir, worker);
+        let listen = arguments.listen.address;
+        let listen = SocketAddr::new(listen.ip(), listen.port() + worker);
+        let wanted = [(listen, Chosen::By("--listen"))];
+        match arguments.accept_lost_coordination {
+            true => ports::check_free(wanted)?,
+            false => ports::check_new(&directory, OWNER, wanted)?,
+        }
+    }
+    Ok(())
+}
+
 fn check_ports(first: u16, flag: &str, workers: u16) -> Outcome {
     match first == 0 || u32::from(first) + u32::from(workers) > 1 << 16 {
         true => Err(format!(
@@ -227,6 +243,9 @@ fn check_ports(first: u16, flag: &str, workers: u16) -> Outcome {
 }
 
 async fn accept_lost_coordination(arguments: &Arguments, cluster: &ClusterFile) -> Outcome {
+    if !arguments.accept_lost_coordination {
+        return Ok(());
+    }
     for worker in 0..arguments.workers {
         let directory = worker_directory(&arguments.data_dir, worker);
         if accept_lost_registers(&directory, &cluster.key()).await? {
