@@ -6,8 +6,8 @@ use plinth_keeper_bench::{markdown, report};
 use plinth_measure::runs::parse_runs;
 use plinth_measure::{Calibration, server_cpu};
 use plinth_runtime::{Duration, random};
-use plinth_terminal::choices::unknown;
-use plinth_terminal::commands::Commands;
+use plinth_terminal::choices::none_such;
+use plinth_terminal::commands::{Commands, wrong_usage};
 use plinth_terminal::numbers::within;
 use plinth_terminal::outputs::write_page;
 use plinth_terminal::process::raise_file_limit;
@@ -48,7 +48,7 @@ pub struct Run {
     #[arg(long, value_name = "NAME")]
     peer: Option<String>,
     /// Workloads; `list` explains them. Default: all but `failures`
-    #[arg(long = "workload", value_name = "NAME", value_delimiter = ',')]
+    #[arg(long = "workload", value_name = "NAME", value_delimiter = ',', value_parser = parse_workload)]
     workloads: Vec<String>,
     /// Numbers of sessions, each with a connection. The bulk load and `failures` use the largest only
     #[arg(
@@ -115,8 +115,11 @@ pub struct Run {
     #[arg(long, value_name = "DIR", default_value = ".")]
     directory: PathBuf,
     /// File for one JSON object a line, for each workload, number of clients and server
-    #[arg(long = "json-file", alias = "json", value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[arg(long, value_name = "FILE")]
+    json_file: Option<PathBuf>,
+    /// Print these objects, one a line, instead of a table
+    #[arg(long)]
+    json: bool,
     /// File for an HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -139,6 +142,14 @@ fn parse_server(text: &str) -> Result<(String, Vec<SocketAddr>), String> {
     };
     let addresses: Result<Vec<_>, String> = places.split(',').map(resolve).collect();
     Ok((name, addresses?))
+}
+
+fn parse_workload(name: &str) -> Result<String, String> {
+    let all = Workload::all();
+    match name == "list" || Workload::parse(name).is_some() {
+        true => Ok(name.into()),
+        false => Err(none_such(name, all.iter().map(|one| &one.name))),
+    }
 }
 
 fn parse_pids(text: &str) -> Result<(String, Part), String> {
@@ -173,6 +184,9 @@ fn measure(arguments: &Run) -> Outcome {
         println!("{:<12} the same with any other share of reads", "reads-N");
         return Ok(());
     }
+    if arguments.servers.is_empty() {
+        wrong_usage("which server? name it: --server NAME=HOST:PORT");
+    }
     let plan = plan(arguments)?;
     raise_file_limit();
     connect::block_on(async {
@@ -187,9 +201,14 @@ fn measure(arguments: &Run) -> Outcome {
             |line| eprintln!("plinth: {line}"),
             |compared| {
                 let mut measured = report::objects(&plan, &compared);
-                print!("{}", report::lines(&measured));
+                if !arguments.json {
+                    print!("{}", report::lines(&measured));
+                }
                 for object in &mut measured {
                     object["calibration"] = calibration.to_json();
+                }
+                if arguments.json {
+                    measured.iter().for_each(|object| println!("{object}"));
                 }
                 objects.append(&mut measured);
                 // What was measured before the run ends, however it does, is still worth something.
@@ -234,7 +253,8 @@ fn write(arguments: &Run, objects: &[Value]) -> Outcome {
         .html
         .as_ref()
         .map(|path| ("--html", path, report::page(objects)));
-    let json = arguments.json.as_ref().map(|path| ("--json", path, json));
+    let json_file = arguments.json_file.as_ref();
+    let json = json_file.map(|path| ("--json-file", path, json));
     for (flag, path, text) in json.into_iter().chain(html) {
         std::fs::write(path, text)
             .map_err(|error| format!("{flag} {}: {error}", path.display()))?;
@@ -300,17 +320,11 @@ fn workloads(arguments: &Run) -> Outcome<Vec<Workload>> {
         all.retain(|workload| !workload.is_disturbed);
         return Ok(all);
     }
-    let parse = |name: &String| {
-        let known = || Workload::all().into_iter().map(|workload| workload.name);
-        Workload::parse(name).ok_or_else(|| unknown("--workload", name, known()))
-    };
-    arguments.workloads.iter().map(parse).collect()
+    let parse = |name: &String| Workload::parse(name).expect("the flag was checked");
+    Ok(arguments.workloads.iter().map(parse).collect())
 }
 
 fn servers(arguments: &Run) -> Outcome<Vec<Server>> {
-    if arguments.servers.is_empty() {
-        return Err("which server? name it: --server NAME=HOST:PORT".into());
-    }
     let names = || arguments.servers.iter().map(|(name, _)| name);
     for (number, name) in names().enumerate() {
         if names().take(number).any(|other| other == name) {

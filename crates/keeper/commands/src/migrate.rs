@@ -9,7 +9,7 @@ use plinth_runtime::now;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::sync::{OneshotReceiver, oneshot};
 use plinth_terminal::connect::{self, ClusterArguments};
-use plinth_terminal::knobs::parse_knobs;
+use plinth_terminal::knobs::{parse_knob, parse_knobs};
 use plinth_terminal::{Outcome, progress};
 use std::fmt::Display;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -89,7 +89,7 @@ pub struct ImportArguments {
     #[arg(long, requires = "from")]
     skip_unreadable: bool,
     /// Set a limit; `plinth server --knob list` shows all knobs
-    #[arg(long = "knob", value_name = "NAME=VALUE")]
+    #[arg(long = "knob", value_name = "NAME=VALUE", value_parser = parse_knob)]
     knobs: Vec<String>,
 }
 

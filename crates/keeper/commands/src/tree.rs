@@ -44,6 +44,9 @@ pub struct DropArguments {
     /// Drop the tree also if its nodes are there, with all of them
     #[arg(long)]
     whole: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 pub fn status(arguments: &StatusArguments) -> Outcome {
@@ -57,7 +60,10 @@ pub fn status(arguments: &StatusArguments) -> Outcome {
         true => print_json(&tree.tree, &found),
         false => print(&tree.tree, &found),
     }
-    Ok(())
+    match found.state {
+        State::Whole => Ok(()),
+        _ => Err(String::new()), // it was said
+    }
 }
 
 fn print_json(tree: &str, left: &Left) {
@@ -140,6 +146,10 @@ pub fn drop(arguments: &DropArguments) -> Outcome {
     })?;
     let name = &tree.tree;
     match removed {
+        Removed::Done if arguments.json => {
+            println!("{}", serde_json::json!({ "tree": name, "dropped": true }));
+            Ok(())
+        }
         Removed::Done => {
             println!("tree `{name}' is dropped; the next gateway that starts makes an empty one");
             Ok(())

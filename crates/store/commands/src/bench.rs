@@ -10,7 +10,7 @@ use plinth_measure::runs::{parse_runs, sets};
 use plinth_measure::{Calibration, grouped, server_cpu};
 use plinth_runtime::Duration;
 use plinth_terminal::Outcome;
-use plinth_terminal::choices::unknown;
+use plinth_terminal::choices::none_such;
 use plinth_terminal::commands::Commands;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::numbers::within;
@@ -61,7 +61,7 @@ struct Run {
     cluster: ClusterArguments,
     /// Workload; `list` explains them. It reads and writes 16-byte keys across the whole key space: use a separate
     /// cluster
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = parse_workload)]
     workload: String,
     /// Transactions under way at once; default: 100, or 1 for the latency workloads
     #[arg(long, value_name = "N", value_parser = within::<u64>(1..=100_000))]
@@ -156,6 +156,14 @@ fn print_calibration(calibration: &Calibration) {
     }
 }
 
+fn parse_workload(name: &str) -> Result<String, String> {
+    let known = || Workload::all().iter().map(|workload| workload.name);
+    match name == "list" || Workload::parse(name).is_some() {
+        true => Ok(name.into()),
+        false => Err(none_such(name, known())),
+    }
+}
+
 fn run_workload(arguments: Run) -> Outcome {
     if arguments.workload == "list" {
         for workload in Workload::all() {
@@ -167,9 +175,7 @@ fn run_workload(arguments: Run) -> Outcome {
 }
 
 fn measure(arguments: Run) -> Outcome {
-    let name = &arguments.workload;
-    let known = || Workload::all().iter().map(|workload| workload.name);
-    let workload = Workload::parse(name).ok_or_else(|| unknown("--workload", name, known()))?;
+    let workload = Workload::parse(&arguments.workload).expect("the flag was checked");
     connect::block_on(async {
         let connection = arguments.cluster.connect().await?;
         let server_pids = match &arguments.server_pid[..] {

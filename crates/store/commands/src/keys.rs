@@ -48,7 +48,11 @@ enum Command {
     /// Let nobody in who has no key
     Close,
     /// Show the ids of the keys, and who has them
-    List,
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Show the token with which others read the server's page of metrics from afar
     PageToken,
     /// Write a key file with lower keys only, to be given to others
@@ -188,6 +192,18 @@ async fn open_to(path: &Path, whom: Identity) -> Outcome {
     Ok(())
 }
 
+fn list_json(file: &KeyFile) -> serde_json::Value {
+    let key = |(id, of): (KeyId, Identity)| {
+        let (id, of) = (id.to_string(), of.to_string());
+        serde_json::json!({ "id": id, "of": of })
+    };
+    let open_to = Some(file.open_to()).filter(|whom| *whom > Identity::Nobody);
+    serde_json::json!({
+        "keys": file.ids().into_iter().map(key).collect::<Vec<_>>(),
+        "open_to": open_to.map(|whom| whom.to_string()),
+    })
+}
+
 async fn carry_out(arguments: Arguments) -> Outcome {
     let path = key_file::beside(&arguments.cluster_file);
     let wrong = |error: plinth_identity::keys::KeyFileError| {
@@ -212,8 +228,12 @@ async fn carry_out(arguments: Arguments) -> Outcome {
         }
         Command::Open { whom } => open_to(&path, whom).await?,
         Command::Close => open_to(&path, Identity::Nobody).await?,
-        Command::List => {
+        Command::List { json } => {
             let file = found(&path).await?;
+            if json {
+                println!("{}", list_json(&file));
+                return Ok(());
+            }
             for (id, identity) in file.ids() {
                 println!("{id} {identity}");
             }

@@ -24,7 +24,8 @@ impl Watched for Cluster {
     fn look(&mut self) -> Pin<Box<dyn Future<Output = Outcome<Seen>> + '_>> {
         Box::pin(async {
             let document = status::fetch(&self.0).await?;
-            Ok((frame(&document), available(&document)))
+            let (lines, verdict) = (frame(&document), available(&document));
+            Ok((lines, document, verdict))
         })
     }
 }

@@ -31,7 +31,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 #[derive(clap::Args, Clone, Debug)]
 pub struct ConfigArgument {
     /// File with flags, one a line, by their long names: cache-mib = 2048. Flags of the command line win; those of the
-    /// file win over variables. docs/samples has a file with all of them
+    /// file win over variables. docs/samples has one for each server
     #[arg(long, value_name = "FILE")]
     #[allow(
         dead_code,

@@ -32,6 +32,15 @@ pub fn parse_knobs(texts: &[String]) -> Outcome<Knobs> {
     Ok(knobs)
 }
 
+/// For a flag: the text of a knob that can be set.
+pub fn parse_knob(text: &str) -> Result<String, String> {
+    let checked = parse_knobs(&[text.to_owned()]);
+    let own = format!("--knob {text}: ");
+    checked
+        .map(|_| text.to_owned())
+        .map_err(|line| line.strip_prefix(&own).unwrap_or(&line).to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,6 +65,10 @@ mod tests {
         let line = said(&format!("{known}s=1"));
         let meant = format!("there is no knob `{known}s'; did you mean `{known}'?");
         assert_eq!(line, format!("--knob {known}s=1: {meant}"));
+        let of_flag = parse_knob("q=1").expect_err("it is wrong");
+        assert!(of_flag.starts_with("there is no knob `q'"), "{of_flag}");
+        let set = format!("{known}={}", Knobs::default().list()[0].1);
+        assert_eq!(parse_knob(&set), Ok(set));
         let line = said("q=1");
         assert_eq!(
             line,

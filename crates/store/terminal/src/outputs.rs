@@ -1,6 +1,7 @@
 //! Files that commands make out of others.
 
 use crate::Outcome;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Writes a file that was made of `inputs`, and over none of them. `flag` chooses it.
@@ -19,9 +20,32 @@ pub fn write_page(output: &Path, flag: &str, inputs: &[PathBuf], page: &str) -> 
     std::fs::write(output, page).map_err(|error| cannot(error.to_string()))
 }
 
+/// Why a file cannot be made, and what to do: the end of a line that names it.
+pub fn why_not_made(error: &std::io::Error) -> String {
+    match error.kind() {
+        ErrorKind::NotFound => "its directory is not there: make it, or choose another name".into(),
+        ErrorKind::PermissionDenied => {
+            "this user may not write there: change its owner or mode, or choose another name".into()
+        }
+        _ => format!("{error}; choose another name"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_made_is_answered_with_a_remedy() {
+        for kind in [
+            ErrorKind::NotFound,
+            ErrorKind::PermissionDenied,
+            ErrorKind::IsADirectory,
+        ] {
+            let line = why_not_made(&kind.into());
+            assert!(line.ends_with("choose another name"), "{line}");
+        }
+    }
 
     #[test]
     fn a_page_is_not_written_over_what_it_is_made_of() {

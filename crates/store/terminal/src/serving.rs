@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::configuration::ConfigArgument;
-use crate::knobs::parse_knobs;
+use crate::knobs::{parse_knob, parse_knobs};
 use crate::process::{follow_parent, raise_file_limit};
 use crate::{allocator, trace_file};
 use plinth_runtime::knobs::set_knobs;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args, Clone, Debug)]
 pub struct ServingArguments {
     /// Set a limit or an interval; `--knob list` shows all knobs
-    #[arg(long = "knob", value_name = "NAME=VALUE")]
+    #[arg(long = "knob", value_name = "NAME=VALUE", value_parser = parse_knob)]
     knobs: Vec<String>,
     /// File for trace events, one JSON object per line
     #[arg(long, value_name = "FILE")]

@@ -4,6 +4,7 @@ use crate::Outcome;
 use crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use crossterm::{cursor, execute, terminal};
 use plinth_runtime::{Duration, sleep};
+use serde_json::Value;
 use std::io::{IsTerminal, Write, stdout};
 use std::pin::Pin;
 
@@ -20,6 +21,9 @@ pub struct How {
     /// Print once and exit, as without a terminal
     #[arg(long)]
     once: bool,
+    /// Print once what the screen is made of, as JSON, and exit
+    #[arg(long)]
+    json: bool,
 }
 
 impl How {
@@ -28,12 +32,12 @@ impl How {
     }
 
     pub fn is_once(&self) -> bool {
-        self.once || !stdout().is_terminal()
+        self.once || self.json || !stdout().is_terminal()
     }
 }
 
-/// The lines of the screen, and the verdict of a command that looks once.
-pub type Seen = (Vec<String>, Outcome);
+/// The lines of the screen, what they are made of, and the verdict of a command that looks once.
+pub type Seen = (Vec<String>, Value, Outcome);
 
 /// What is looked at again and again.
 pub trait Watched {
@@ -50,14 +54,17 @@ fn parse_interval(text: &str) -> Result<f64, String> {
 /// Shows what `watched` sees, again and again, or once; then its verdict is the command's.
 pub async fn watch(how: &How, watched: &mut dyn Watched) -> Outcome {
     if how.is_once() {
-        let (lines, verdict) = watched.look().await?;
-        println!("{}", cut(lines, WIDTH).join("\n"));
+        let (lines, document, verdict) = watched.look().await?;
+        match how.json {
+            true => println!("{document}"),
+            false => println!("{}", cut(lines, WIDTH).join("\n")),
+        }
         return verdict;
     }
     let _screen = Screen::enter()?;
     loop {
         let lines = match watched.look().await {
-            Ok((lines, _)) => cut(lines, width()),
+            Ok((lines, ..)) => cut(lines, width()),
             // What is watched may come back, so show the error and continue.
             Err(line) => vec![line],
         };

@@ -221,23 +221,29 @@ fn wrong_usage_exits_with_two() {
 
 #[test]
 fn a_bench_of_servers_that_cannot_be_measured_says_why() {
-    let line = |more: &[&str]| {
+    let run = |more: &[&str]| {
         let output = Command::new(BINARY)
             .args(["keeper", "bench", "run"])
             .args(more)
             .output();
-        error_line(&output.expect("the binary was built"))
+        output.expect("the binary was built")
     };
+    let usage = |more: &[&str]| {
+        let output = run(more);
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+        text(&output.stderr)
+    };
+    let line = |more: &[&str]| error_line(&run(more));
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
     let port = listener.local_addr().expect("is bound").port();
     drop(listener);
     let server = format!("there=127.0.0.1:{port}");
     let with = |more: &[&str]| line(&[&["--server", &server], more].concat());
-    assert!(line(&[]).contains("--server NAME=HOST:PORT"));
+    assert!(usage(&[]).contains("--server NAME=HOST:PORT"));
     assert!(with(&[]).contains(&format!(
         "server there at 127.0.0.1:{port} takes no session"
     )));
-    assert!(with(&["--workload", "ycsb-e"]).contains("there is no `ycsb-e'"));
+    assert!(usage(&["--server", &server, "--workload", "ycsb-e"]).contains("there is no `ycsb-e'"));
     assert!(with(&["--workload", "failures"]).contains("--disturb"));
     assert!(with(&["--server", &server]).contains("two with the name there"));
     assert!(with(&["--pids", "other=1"]).contains("there is no --server other"));

@@ -277,7 +277,9 @@ async fn clear_everything(cluster: &Cluster) {
     for words in ["tree `default' is gone", "plinth keeper status"] {
         assert!(line.contains(words), "{said}");
     }
-    let status = common::text(&cluster.plinth(&["keeper", "status"]).stdout);
+    let status = cluster.plinth(&["keeper", "status"]);
+    assert_eq!(status.status.code(), Some(1));
+    let status = common::text(&status.stdout);
     for words in ["gone: there is no record", "plinth keeper drop"] {
         assert!(status.contains(words), "{status}");
     }
