@@ -13,6 +13,7 @@ use plinth_core::{Error, Key, KeyRange, Value};
 use plinth_measure::grouped;
 use plinth_runtime::now;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
+use plinth_terminal::outputs::why_not_made;
 use plinth_terminal::{Outcome, progress};
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
@@ -103,7 +104,7 @@ fn open_output(
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Err(format!(
                 "{name}: it is there already; go on with it by --resume, or choose another name"
             )),
-            Err(error) => Err(cannot(error)),
+            Err(error) => Err(format!("{name}: {}", why_not_made(&error))),
         };
     }
     let mut file = OpenOptions::new()

@@ -20,6 +20,7 @@ use plinth_measure::grouped;
 use plinth_runtime::{Duration, Instant, Task, now};
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::numbers::within;
+use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::{Outcome, progress as bars};
 use progress::{Position, Sidecar, Terms};
 use std::collections::VecDeque;
@@ -28,6 +29,7 @@ use std::hash::Hasher;
 use std::io::{BufRead, BufReader, Read};
 use std::rc::Rc;
 
+const INTERRUPTED: &str = "it was interrupted";
 /// Minimum time between two writes of the progress file.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 const READ_BUFFER_BYTES: usize = 1 << 20;
@@ -63,6 +65,8 @@ struct Arguments {
 /// Reads batches of pairs from the file.
 struct Source {
     name: String,
+    /// On a disk, which answers.
+    is_file: bool,
     input: Box<dyn BufRead>,
     format: Format,
     prefix: Vec<u8>,
@@ -126,18 +130,19 @@ impl Source {
         let cannot = |error: std::io::Error| {
             format!("{name}: {error}; name a file that can be read, or - for standard input")
         };
-        let (input, total): (Box<dyn Read>, u64) = if name == "-" {
-            (Box::new(std::io::stdin()), 0)
+        let (input, total, is_file): (Box<dyn Read>, u64, bool) = if name == "-" {
+            (Box::new(std::io::stdin()), 0, false)
         } else {
             let file = File::open(name).map_err(cannot)?;
             let meta = file.metadata().map_err(cannot)?;
             if meta.is_dir() {
                 return Err(format!("{name}: it is a directory; name a file"));
             }
-            (Box::new(file), meta.len())
+            (Box::new(file), meta.len(), meta.is_file())
         };
         let source = Source {
             name: name.to_string(),
+            is_file,
             input: Box::new(BufReader::with_capacity(READ_BUFFER_BYTES, input)),
             format: terms.format,
             prefix: terms.prefix,
@@ -289,7 +294,14 @@ impl Loader {
 
     async fn load(mut self) -> Outcome {
         let start = now();
-        let outcome = self.load_all().await;
+        // Reading anything else than a file may hold up the loop, which would not hear of the interrupt.
+        let outcome = match self.source.is_file {
+            false => self.load_all().await,
+            true => {
+                let done = unless_interrupted(self.load_all()).await;
+                done.and_then(|done| done.unwrap_or_else(|| Err(INTERRUPTED.into())))
+            }
+        };
         self.bar.finish_and_clear();
         let took_s = start.elapsed().as_secs_f64();
         match outcome {
@@ -304,17 +316,18 @@ impl Loader {
                 Ok(())
             }
             Err(line) => {
+                if self.committed.lines == 0 {
+                    self.sidecar.remove(); // it would say nothing
+                    return Err(format!("{line} (nothing is loaded)"));
+                }
                 self.sidecar.write(self.committed);
-                let loaded = match self.committed.lines {
-                    0 => "nothing is loaded".to_string(),
-                    lines => format!("the first {lines} lines are loaded"),
+                let next = match (self.sidecar.is_kept(), line == INTERRUPTED) {
+                    (false, _) => "",
+                    (true, true) => "; go on with --resume",
+                    (true, false) => "; when it is mended, go on with --resume",
                 };
-                let next = if self.sidecar.is_kept() {
-                    "; when it is mended, go on with --resume"
-                } else {
-                    ""
-                };
-                Err(format!("{line} ({loaded}{next})"))
+                let lines = self.committed.lines;
+                Err(format!("{line} (the first {lines} lines are loaded{next})"))
             }
         }
     }
@@ -424,6 +437,7 @@ mod tests {
 
     fn source(text: &'static str) -> Source {
         Source {
+            is_file: false,
             name: "f".into(),
             input: Box::new(text.as_bytes()),
             format: Format::Tsv,

@@ -251,7 +251,14 @@ impl Create {
     fn options(&self) -> Outcome<StreamOptions> {
         let mut ranges = Vec::new();
         for pair in self.range.chunks_exact(2) {
-            ranges.push(KeyRange::new(key(&pair[0])?, key(&pair[1])?));
+            let (begin, end) = (key(&pair[0])?, key(&pair[1])?);
+            if begin >= end || &end[..] > SYSTEM_BEGIN {
+                return Err(format!(
+                    "{}: --range {} {}: BEGIN comes before END, and END is at most \\xff",
+                    self.stream.name, pair[0], pair[1]
+                ));
+            }
+            ranges.push(KeyRange::new(begin, end));
         }
         if ranges.is_empty() {
             ranges.push(KeyRange::new(Key::new(), SYSTEM_BEGIN));
@@ -521,7 +528,7 @@ impl Append {
     }
 
     async fn append(&self, database: &Database, name: &Key, entries: &[Key]) -> Outcome {
-        let appended = self.stream.transact(database, async |tr| {
+        let appended = database.run(async |tr| {
             // What is appended twice would stand there twice.
             tr.set_option(plinth_client::TransactionOption::AutomaticIdempotency)?;
             let stream = tr.open_stream(name).await?;
@@ -530,7 +537,18 @@ impl Append {
             }
             Ok(())
         });
-        appended.await
+        appended.await.map_err(|error| self.explain(error))
+    }
+
+    /// Only this is wrong with a stream that is there.
+    fn explain(&self, error: Error) -> String {
+        match error {
+            Error::invalid_stream => format!(
+                "{}: it is a stream of changes, and entries are appended only to one that was made with --append",
+                self.stream.name
+            ),
+            error => self.stream.explain(error),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use plinth_core::key::unprintable;
 use plinth_identity::tokens::{Claims, SigningKey, Tenant};
 use plinth_runtime::unix_time_ms;
 use plinth_terminal::Outcome;
-use plinth_terminal::commands::Commands;
+use plinth_terminal::commands::{Commands, wrong_usage};
 use plinth_terminal::keys;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -147,6 +147,14 @@ fn run(Commands { command }: Commands<Command>) -> Outcome {
             Ok(())
         }
         Command::Sign(arguments) => {
+            if arguments.read.is_empty()
+                && arguments.write.is_empty()
+                && arguments.tenant.is_empty()
+            {
+                wrong_usage(
+                    "the token would grant nothing; name keys with --read or --write, or a tenant with --tenant",
+                );
+            }
             let key = load(&arguments.key)?;
             let claims = Claims {
                 until: (unix_time_ms() / 1000).saturating_add(arguments.seconds),

@@ -25,19 +25,22 @@ pub fn beside(cluster_file: &Path) -> PathBuf {
 /// Reads a key file; `None` if there is none. The error is a line for the user, which names the file.
 pub fn load(path: &Path) -> Boxed<'_, Result<Option<KeyFile>, String>> {
     Box::pin(async move {
-        let at = |what: String| format!("key file {}: {what}", path.display());
-        if !disk::exists(path)
-            .await
-            .map_err(|error| at(error.to_string()))?
-        {
+        let at = |error: io::Error| {
+            let what = match error.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    "this user may not read it: give the file this owner, or run as its owner; who needs no key uses \
+                     a copy of the cluster file that lies in another directory"
+                        .into()
+                }
+                _ => error.to_string(),
+            };
+            format!("key file {}: {what}", path.display())
+        };
+        if !disk::exists(path).await.map_err(at)? {
             return Ok(None);
         }
-        let mode = disk::mode(path)
-            .await
-            .map_err(|error| at(error.to_string()))?;
-        let bytes = disk::read_file(path)
-            .await
-            .map_err(|error| at(error.to_string()))?;
+        let mode = disk::mode(path).await.map_err(at)?;
+        let bytes = disk::read_file(path).await.map_err(at)?;
         parse(path, mode, &bytes).map(Some)
     })
 }

@@ -120,13 +120,20 @@ struct Loaded {
     _library: libloading::Library,
 }
 
+/// The system's own words: those of the error say only which call has failed.
+fn why(error: &libloading::Error) -> String {
+    let source = std::error::Error::source(error);
+    let line = source.map_or_else(|| error.to_string(), ToString::to_string);
+    format!("{line}; name a libfdb_c.so, of FoundationDB or of Plinth")
+}
+
 impl Library {
     /// Loads the library, selects the API version and starts its network, with `threads` threads if that is more than
     /// one. A library can be used once in a process.
     pub fn load(path: &Path, api_version: i32, threads: u32) -> Result<Library, LoadError> {
         // SAFETY: the user names a library and wants its code to run.
         let library = unsafe { libloading::Library::new(path) };
-        let library = library.map_err(|error| LoadError::Unloadable(error.to_string()))?;
+        let library = library.map_err(|error| LoadError::Unloadable(why(&error)))?;
         let calls = Calls::of(&library)?;
         let refused = |code| match crate::check(code) {
             Ok(()) => Ok(()),

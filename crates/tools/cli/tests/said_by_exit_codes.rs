@@ -199,6 +199,11 @@ fn a_load_is_not_resumed_in_a_file_that_was_changed_where_it_is_loaded() {
     std::fs::write(&half.file, &longer).expect("writes");
     is_done(&half.load(&cluster, &[]));
     assert_eq!(dumped(&cluster), longer);
+    // One of which nothing is loaded has nothing to go on with.
+    std::fs::write(&half.file, "no pair\n").expect("writes");
+    let line = error_line(&half.load(&cluster, &[]));
+    assert!(line.ends_with("(nothing is loaded)\n"), "{line}");
+    assert!(!half.sidecar().exists());
 }
 
 #[test]

@@ -4,6 +4,7 @@ use foldhash::quality::FixedState;
 use plinth_core::key::{printable, unprintable};
 use plinth_core::{Key, KeyRange, Value};
 use plinth_terminal::Outcome;
+use plinth_terminal::outputs::why_not_made;
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, Hasher};
@@ -90,7 +91,10 @@ impl Progress {
                     "it tells of a copy that did not end; --resume goes on with it, or remove it",
                 ));
             }
-            Err(error) => return Err(at(path, error)),
+            Err(error) => {
+                let why = why_not_made(&error);
+                return Err(at(path, format!("{why} with --progress")));
+            }
         };
         let mut text = format!("{what}\n");
         for piece in &pieces {

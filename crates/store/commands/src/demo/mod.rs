@@ -19,6 +19,7 @@ use plinth_measure::grouped;
 use plinth_runtime::real::block_on;
 use plinth_runtime::{Duration, now};
 use plinth_server::{Embedded, EmbeddedOptions};
+use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::{Outcome, progress};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -129,7 +130,7 @@ fn demonstrate(
         path.display(),
         grouped(records.len() as f64)
     ));
-    let (load_s, worked) = block_on(async {
+    let (load_s, worked) = uninterrupted(async {
         let embedded = Embedded::open(directory, EmbeddedOptions::default()).await?;
         say(format!(
             "opened an embedded cluster in {}",
@@ -148,7 +149,7 @@ fn demonstrate(
         Outcome::Ok((load_s, worked))
     })?;
     // A new event loop, as a new process has, so that nothing of the first cluster is left in memory.
-    let (reopen_ms, verified) = block_on(async {
+    let (reopen_ms, verified) = uninterrupted(async {
         let start = now();
         let embedded = Embedded::open(directory, EmbeddedOptions::default()).await?;
         verify::first_read(&embedded.database()).await?;
@@ -169,6 +170,12 @@ fn demonstrate(
         reopen_ms,
         verified,
     })
+}
+
+/// Does the work. Who interrupts it leaves nothing behind: the caller removes the directory.
+fn uninterrupted<T>(work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+    let done = block_on(unless_interrupted(work))?;
+    done.unwrap_or_else(|| Err("demo: it was interrupted".into()))
 }
 
 fn milliseconds(duration: Duration) -> f64 {
