@@ -19,7 +19,7 @@ mod grammar;
 mod help;
 mod layout;
 mod manual;
-#[cfg(all(test, feature = "keeper"))]
+#[cfg(all(test, feature = "keeper", feature = "tables", feature = "farm"))]
 mod samples;
 mod tools;
 mod version;

@@ -24,6 +24,18 @@ fn the_samples_have_every_flag_with_a_value_that_it_takes_and_its_default() {
             "keeper server",
             include_str!("../../../../docs/samples/keeper.toml"),
         ),
+        (
+            "delos server",
+            include_str!("../../../../docs/samples/delos.toml"),
+        ),
+        (
+            "farm server",
+            include_str!("../../../../docs/samples/farm.toml"),
+        ),
+        (
+            "table server",
+            include_str!("../../../../docs/samples/table.toml"),
+        ),
     ] {
         assert!(!sample.lines().any(|line| line.len() > 119), "{name}");
         let program = crate::program();
