@@ -43,7 +43,8 @@ pub fn translated(arguments: Vec<OsString>) -> Vec<OsString> {
     let mut said = arguments.into_iter();
     let program: Vec<OsString> = said.next().into_iter().collect();
     let words: Vec<OsString> = said.collect();
-    [program, on_service(wordless(by_flag(moved(words))))].concat()
+    let words = on_service(wordless(by_flag(moved(words))));
+    [program, to_file(words)].concat()
 }
 
 fn starts_with(words: &[OsString], with: &[&str]) -> bool {
@@ -117,6 +118,26 @@ fn on_service(words: Vec<OsString>) -> Vec<OsString> {
     [&words[..2], &owned(&["-C"]), rest].concat()
 }
 
+/// `plinth keeper bench run --json FILE` wrote a file. The command has no words but those behind flags.
+fn to_file(mut words: Vec<OsString>) -> Vec<OsString> {
+    const FORMER: &str = "--json";
+    const NOW: &str = "--json-file";
+    if !starts_with(&words, &["keeper", "bench", "run"]) {
+        return words;
+    }
+    for at in 0..words.len() {
+        let next = words.get(at + 1).and_then(|word| word.to_str());
+        let has_file = next.is_some_and(|word| !word.starts_with('-'));
+        let word = words[at].to_string_lossy();
+        if word == FORMER && has_file {
+            words[at] = NOW.into();
+        } else if let Some(file) = word.strip_prefix("--json=") {
+            words[at] = format!("{NOW}={file}").into();
+        }
+    }
+    words
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,6 +158,18 @@ mod tests {
                 "table cli --connect a --exec x",
             ),
             ("bench keeper --server a=b", "keeper bench run --server a=b"),
+            (
+                "bench keeper --json f --keep",
+                "keeper bench run --json-file f --keep",
+            ),
+            (
+                "keeper bench run --json=f",
+                "keeper bench run --json-file=f",
+            ),
+            (
+                "keeper bench run --json --keep",
+                "keeper bench run --json --keep",
+            ),
             ("bench table f", "bench scale f"),
             ("dev --farm 3 --durable", "farm dev --machines 3 --durable"),
             (

@@ -86,7 +86,7 @@ fn machines_that_are_told_to_end_leave_no_memory_and_nothing_of_a_cluster_whose_
     let said = machines.cli("get a; get b; getrange c d");
     let rows = ["c01", "c02", "c11", "c12"];
     let has = |row: &&str| said.contains(&format!("`{row}' is `3'"));
-    assert!(rows.iter().all(|row| has(&row)), "{said}");
+    assert!(rows.iter().all(has), "{said}");
     assert!(
         said.contains("`a' is `1'") && said.contains("`b' is `2'"),
         "{said}"

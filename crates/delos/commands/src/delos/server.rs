@@ -284,7 +284,10 @@ mod tests {
         assert!(line.contains("put it back, or remove"), "{line}");
         std::fs::write(directory.join("process"), "").expect("it is written");
         let line = said().expect_err("it is the store's");
-        assert!(line.contains("it belongs to a cluster of the store"), "{line}");
+        assert!(
+            line.contains("it belongs to a cluster of the store"),
+            "{line}"
+        );
         assert!(!line.contains("remove"), "{line}");
         std::fs::remove_dir_all(&directory).expect("it is there");
     }
