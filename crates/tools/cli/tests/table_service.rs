@@ -125,10 +125,13 @@ impl Service {
                 statements,
             ];
             let output = plinth(&asked);
-            let error = text(&output.stderr);
+            let said = text(&output.stdout);
             if output.status.success() {
-                break text(&output.stdout);
+                break said;
             }
+            let last: Value =
+                serde_json::from_str(said.lines().last().unwrap_or("{}")).expect("JSON");
+            let error = last["error"].as_str().unwrap_or_default();
             assert!(error.contains("is a server of tables there"), "{error}");
             assert!(begun.elapsed() < PATIENCE, "{error}");
             std::thread::sleep(Duration::from_millis(50));
