@@ -91,7 +91,8 @@ plinth_terminal::command!(
 fn run(arguments: Arguments) -> Outcome {
     let whole = arguments.range.parse()?;
     connect::block_on(async {
-        let mut libraries = Libraries::new(arguments.tls.clone(), arguments.api_version);
+        let tls = arguments.tls.clone();
+        let mut libraries = Libraries::new(tls, arguments.api_version, arguments.timeout);
         let from = libraries.open("--from", &arguments.from, arguments.from_library.as_deref());
         let from = from.await?;
         let to = libraries.open("--to", &arguments.to, arguments.to_library.as_deref());
@@ -100,7 +101,6 @@ fn run(arguments: Arguments) -> Outcome {
             return Err("--from and --to are the same cluster; nothing is copied".into());
         }
         for side in [&from, &to] {
-            side.limit(arguments.timeout);
             side.check(&whole).await?;
         }
         let copy = Copy {

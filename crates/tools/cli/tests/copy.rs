@@ -154,7 +154,7 @@ fn what_cannot_be_copied_is_said_in_one_line() {
             &cluster,
             &stopped,
             &["--timeout", "1"],
-            "127.0.0.1:1 (cannot be reached)",
+            "does not serve within 1 s; coordinators tried: 127.0.0.1:1 (cannot be reached)",
         ),
         (
             &cluster,

@@ -22,14 +22,17 @@ pub struct Libraries {
     /// Of both sides, if they are Plinth's.
     tls: TlsArguments,
     api_version: i32,
+    /// Seconds after which a cluster that does not answer counts as silent.
+    timeout: u64,
     loaded: Vec<(PathBuf, Library)>,
 }
 
 impl Libraries {
-    pub fn new(tls: TlsArguments, api_version: i32) -> Self {
+    pub fn new(tls: TlsArguments, api_version: i32, timeout: u64) -> Self {
         Libraries {
             tls,
             api_version,
+            timeout,
             loaded: Vec::new(),
         }
     }
@@ -46,7 +49,7 @@ impl Libraries {
             None => {
                 let arguments = ClusterArguments {
                     tls: self.tls.clone(),
-                    ..ClusterArguments::of(file.to_owned(), 10)
+                    ..ClusterArguments::of(file.to_owned(), self.timeout)
                 };
                 Database::Plinth(Rc::new(arguments.open().await?))
             }
@@ -61,7 +64,7 @@ impl Libraries {
             flag: flag.to_owned(),
             connection,
             database,
-            timeout_ms: Rc::default(),
+            timeout_ms: self.timeout as i64 * 1000,
         })
     }
 
@@ -93,18 +96,14 @@ pub struct Side {
     flag: String,
     connection: String,
     database: Database,
-    timeout_ms: Rc<std::cell::Cell<i64>>,
+    /// Of all transactions.
+    timeout_ms: i64,
 }
 
 impl Side {
     /// The connection string.
     pub fn connection(&self) -> &str {
         &self.connection
-    }
-
-    /// Sets the time-out of all transactions.
-    pub fn limit(&self, seconds: u64) {
-        self.timeout_ms.set(seconds as i64 * 1000);
     }
 
     /// The result, or one line for its error.
@@ -135,7 +134,7 @@ impl Side {
     }
 
     async fn read_at_most(&self, piece: &KeyRange, bytes: i32) -> Outcome<(Rows, bool)> {
-        let timeout = self.timeout_ms.get();
+        let timeout = self.timeout_ms;
         let read = match &self.database {
             Database::Plinth(connection) => {
                 let read = connection.database.run(async |transaction| {
@@ -164,7 +163,7 @@ impl Side {
 
     /// Replaces the content of the piece by `rows`.
     pub async fn replace(&self, piece: &KeyRange, rows: &Rows) -> Outcome {
-        let timeout = self.timeout_ms.get();
+        let timeout = self.timeout_ms;
         let written = match &self.database {
             Database::Plinth(connection) => {
                 let written = connection.database.run(async |transaction| {
