@@ -1,5 +1,7 @@
-//! Words that a command line had in former releases, and what they are now. They work for one release more, unseen.
+//! Words that a command line had in former releases, and what they are now. They work for one release more, and who
+//! uses one is told so.
 
+use clap::{Arg, Command};
 use std::ffi::OsString;
 
 /// A beginning of a command line, and what stands there now.
@@ -14,7 +16,7 @@ const MOVED: [(&[&str], &[&str]); 8] = [
     (&["bench", "delos"], &["delos", "bench"]),
 ];
 
-/// Systems whose one command needed no word, and that word.
+/// Systems whose one command needed no word before its flags, and that word.
 const WORDLESS: [(&str, &str); 2] = [("keeper", "server"), ("table", "cli")];
 
 /// A flag that made a command another one, that one, and the flag's own name there.
@@ -45,6 +47,56 @@ pub fn translated(arguments: Vec<OsString>) -> Vec<OsString> {
     let words: Vec<OsString> = said.collect();
     let words = on_service(wordless(by_flag(moved(words))));
     [program, to_file(words)].concat()
+}
+
+/// The line for who has written `said`, which is `now`; `None` if nothing in it is of a former release.
+pub fn notice(program: &Command, said: &[OsString], now: &[OsString]) -> Option<String> {
+    let (former, now) = match said == now {
+        true => former_flag(program, now)?,
+        false => differing(said, now),
+    };
+    Some(format!(
+        "`{former}' is `{now}' now; the former words work for one release more"
+    ))
+}
+
+/// The begins of two command lines: at least a word, and all but what is the same at their ends.
+fn differing(said: &[OsString], now: &[OsString]) -> (String, String) {
+    let pairs = said.iter().rev().zip(now.iter().rev());
+    let same = pairs.take_while(|(said, now)| said == now).count();
+    let same = same.min(said.len().saturating_sub(2));
+    let begin = |words: &[OsString]| {
+        let words = words[1..words.len() - same].iter();
+        let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+        format!("plinth {}", words.join(" "))
+    };
+    (begin(said), begin(now))
+}
+
+/// The first flag that is said by a name which it had once, and its name.
+fn former_flag(program: &Command, said: &[OsString]) -> Option<(String, String)> {
+    let mut command = program;
+    for (at, word) in said.iter().enumerate().skip(1) {
+        if let Some(below) = command.find_subcommand(word) {
+            command = below;
+            continue;
+        }
+        let flags = said[at..].iter().filter_map(|word| word.to_str());
+        let flags = flags.take_while(|word| *word != "--");
+        let names = flags.filter_map(|word| word.strip_prefix("--")?.split('=').next());
+        return names.filter_map(|name| current(command, name)).next();
+    }
+    None
+}
+
+fn current(command: &Command, former: &str) -> Option<(String, String)> {
+    // The flags of TLS have FoundationDB's names, too, for good.
+    let has_it = |flag: &&Arg| {
+        let aliases = flag.get_all_aliases().unwrap_or_default();
+        aliases.contains(&former) && !former.contains('_')
+    };
+    let name = command.get_arguments().find(has_it)?.get_long()?;
+    Some((format!("--{former}"), format!("--{name}")))
 }
 
 fn starts_with(words: &[OsString], with: &[&str]) -> bool {
@@ -83,12 +135,12 @@ fn by_flag(words: Vec<OsString>) -> Vec<OsString> {
     owned(command).into_iter().chain(renamed).collect()
 }
 
-/// `plinth keeper --listen …` was a gateway, and `plinth keeper` one with the usual settings.
+/// `plinth keeper --listen …` was a gateway. Who says nothing else wants to know what there is.
 fn wordless(words: Vec<OsString>) -> Vec<OsString> {
     let known = WORDLESS
         .iter()
         .find(|(system, _)| starts_with(&words, &[*system]));
-    let has_none = words.get(1).is_none_or(|word| {
+    let has_none = words.get(1).is_some_and(|word| {
         let word = word.to_str().unwrap_or_default();
         word.starts_with('-') && !["-h", "--help"].contains(&word)
     });
@@ -142,13 +194,76 @@ fn to_file(mut words: Vec<OsString>) -> Vec<OsString> {
 mod tests {
     use super::*;
 
+    fn line(text: &str) -> Vec<OsString> {
+        let words = format!("plinth {text}");
+        words.split_whitespace().map(OsString::from).collect()
+    }
+
+    #[test]
+    #[cfg(all(
+        feature = "keeper",
+        feature = "sim",
+        feature = "farm",
+        feature = "delos"
+    ))]
+    fn who_uses_former_words_is_told_so_in_one_line() {
+        for (said, parts) in [
+            (
+                "sim run --seed 1",
+                Some(["`plinth sim' is `plinth tools sim' now", ""]),
+            ),
+            (
+                "keeper --listen a",
+                Some(["`plinth keeper' is `plinth keeper server' now", ""]),
+            ),
+            (
+                "dev --farm 3 --durable",
+                Some([
+                    "`plinth dev --farm' is `plinth farm dev --machines' now",
+                    "",
+                ]),
+            ),
+            (
+                "delos status s --json",
+                Some([
+                    "`plinth delos status' is `plinth delos status -C' now",
+                    "release more",
+                ]),
+            ),
+            (
+                "server --listen a --metrics=b",
+                Some(["`--metrics' is `--pages' now", ""]),
+            ),
+            (
+                "keeper server --admin b",
+                Some(["`--admin' is `--pages' now", ""]),
+            ),
+            ("keeper server --tls_ca_file b", None),
+            ("server --machine a --pages b", None),
+            ("tools sim run --seed 1", None),
+            ("keeper", None),
+        ] {
+            let (said, now) = (line(said), translated(line(said)));
+            let told = notice(&crate::program(), &said, &now);
+            match (told, parts) {
+                (None, None) => {}
+                (Some(told), Some(parts)) => {
+                    assert!(parts.iter().all(|part| told.contains(part)), "{told}");
+                    assert_eq!(told.lines().count(), 1);
+                }
+                (told, parts) => panic!("{said:?}: {told:?}, {parts:?}"),
+            }
+        }
+    }
+
     #[test]
     fn a_former_command_line_is_said_as_it_is_now() {
         for (former, now) in [
             ("server --listen a", "server --listen a"),
             ("sim run --seed 1", "tools sim run --seed 1"),
             ("keeper --listen a", "keeper server --listen a"),
-            ("keeper", "keeper server"),
+            ("keeper", "keeper"),
+            ("table", "table"),
             ("keeper --help", "keeper --help"),
             ("keeper import --from a", "keeper import --from a"),
             ("table --exec x", "table cli --exec x"),
@@ -184,13 +299,6 @@ mod tests {
             ("delos dev s --kind lock", "delos dev s --kind lock"),
             ("", ""),
         ] {
-            let line = |text: &str| {
-                let words = format!("plinth {text}");
-                words
-                    .split_whitespace()
-                    .map(OsString::from)
-                    .collect::<Vec<_>>()
-            };
             assert_eq!(translated(line(former)), line(now), "{former}");
         }
     }

@@ -11,7 +11,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
         &["server", "status", "top", "keys", "token", "bench"],
     ),
     (
-        "Other systems, with the same words: server, dev, cli, status, top, bench",
+        "Other systems (plinth SYSTEM --help lists what each has)",
         &["keeper", "delos", "table", "farm"],
     ),
     ("Develop it", &["tools"]),
@@ -24,7 +24,10 @@ const SHORTER: [(&str, &str); 8] = [
         "Load a file, crash the cluster three times, check every record",
     ),
     ("cli", "A shell; or statements from the command line"),
-    ("keeper", "ZooKeeper's clients on a cluster"),
+    (
+        "keeper",
+        "ZooKeeper's clients on a cluster; plinth dev --keeper-port tries it",
+    ),
     ("delos", "Replicated services without a database"),
     (
         "copy",

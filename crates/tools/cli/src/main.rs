@@ -17,6 +17,7 @@ mod former;
 ))]
 mod grammar;
 mod help;
+mod hints;
 mod layout;
 mod manual;
 #[cfg(all(test, feature = "keeper", feature = "tables", feature = "farm"))]
@@ -104,7 +105,11 @@ fn is_flag(word: &OsString) -> bool {
 fn main() -> ExitCode {
     allocator::keep_free_memory_for_a_while();
     end_when_standard_output_does();
-    let arguments: Vec<OsString> = former::translated(help_of(std::env::args_os().collect()));
+    let said = help_of(std::env::args_os().collect());
+    let arguments: Vec<OsString> = former::translated(said.clone());
+    if let Some(line) = former::notice(&program(), &said, &arguments) {
+        eprintln!("plinth: {line}");
+    }
     if let Some(line) = absent::line(&arguments) {
         eprintln!("plinth: {line}");
         return ExitCode::from(WRONG_USAGE);
@@ -115,8 +120,10 @@ fn main() -> ExitCode {
     }
     let arguments = configuration::with_file(program(), arguments);
     let matches = arguments.map(|arguments| {
-        let matches = program().try_get_matches_from(arguments);
-        matches.unwrap_or_else(|error| help::exit(&error))
+        let matches = program().try_get_matches_from(&arguments);
+        matches.unwrap_or_else(|error| {
+            help::exit(&hints::improved(error, &program(), &arguments));
+        })
     });
     let is_json = matches.as_ref().is_ok_and(commands::prints_json);
     match matches.and_then(|matches| commands::run(&matches)) {

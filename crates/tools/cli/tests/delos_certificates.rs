@@ -242,7 +242,7 @@ fn a_service_moves_to_tls_while_it_is_used() {
 fn secured_gateway(place: &Place, secure: &str) -> Server {
     let mut secured = Command::new(BINARY);
     secured.args(["table", "server", "--listen", &format!("{secure}:tls")]);
-    secured.arg("--service").arg(place.service());
+    secured.arg("--cluster-file").arg(place.service());
     secured.stdin(Stdio::null());
     secured.envs(place.files.variables_of("app-1"));
     ends(&mut secured, "--tls-certificate-file is missing");

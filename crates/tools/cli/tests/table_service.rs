@@ -362,7 +362,7 @@ fn an_index_is_filled_in_steps_and_wrong_input_gets_one_line() {
     let taken = plinth(&[
         "table",
         "server",
-        "--service",
+        "--cluster-file",
         &service.file(),
         "--listen",
         &address,
