@@ -20,11 +20,11 @@ mod work;
 use plinth_farm_check as _;
 
 use clap::Subcommand;
-use plinth_coordination::{ClusterFile, Family, cluster_file};
+use plinth_coordination::{ClusterFile, Family};
 use plinth_terminal::connect::with_remedy;
 use plinth_terminal::tls::TlsArguments;
 use plinth_terminal::{Outcome, connect};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(clap::Args, Debug)]
 #[command(
@@ -58,7 +58,8 @@ enum Command {
 /// The cluster file of a command.
 #[derive(clap::Args, Clone, Debug)]
 pub struct ClusterArgument {
-    /// Cluster file; without it $PLINTH_CLUSTER_FILE, else ./plinth.cluster, else /etc/plinth/plinth.cluster
+    /// Cluster file; without it $PLINTH_CLUSTER_FILE, else ./plinth.cluster, else, except for a server,
+    /// /etc/plinth/plinth.cluster
     #[arg(short = 'C', long, value_name = "FILE")]
     cluster_file: Option<PathBuf>,
     #[command(flatten)]
@@ -66,23 +67,26 @@ pub struct ClusterArgument {
 }
 
 impl ClusterArgument {
-    async fn find(&self) -> PathBuf {
-        let environment = std::env::var(cluster_file::ENVIRONMENT_VARIABLE).ok();
-        cluster_file::find(self.cluster_file.as_deref(), environment.as_deref()).await
+    /// For a server.
+    fn of_server(&self) -> PathBuf {
+        connect::find_for_server(self.cluster_file.as_deref())
     }
 
-    async fn load(&self) -> Outcome<ClusterFile> {
-        let path = self.find().await;
-        let file = Family::Farm.load(&path, self.tls.settings()).await;
-        let file = file.and_then(|file| file.addresses_for("plinth farm", &path).map(|_| file));
+    async fn find(&self) -> PathBuf {
+        connect::find(self.cluster_file.as_deref()).await
+    }
+
+    async fn load(&self, path: &Path) -> Outcome<ClusterFile> {
+        let file = Family::Farm.load(path, self.tls.settings()).await;
+        let file = file.and_then(|file| file.addresses_for("plinth farm", path).map(|_| file));
         file.map_err(with_remedy)
     }
 
     /// As [`load`](Self::load), for a tool: its options for TLS are of use only with such a file.
     async fn load_for_tool(&self) -> Outcome<ClusterFile> {
-        let file = self.load().await?;
-        self.tls
-            .tell_if_unused(file.is_tls, self.find().await.display());
+        let path = self.find().await;
+        let file = self.load(&path).await?;
+        self.tls.tell_if_unused(file.is_tls, path.display());
         Ok(file)
     }
 }

@@ -74,13 +74,13 @@ async fn start(arguments: &Arguments, at: &str) -> Outcome {
     let memory = memory_socket(listen).map(|at| (at, Chosen::Behind("--listen")));
     let wanted = [(listen, Chosen::By("--listen"))].into_iter().chain(memory);
     ports::check_new(&arguments.data_dir, OWNER, wanted)?;
-    let mut cluster = arguments.cluster.load().await?;
+    let cluster_file = arguments.cluster.of_server();
+    let mut cluster = arguments.cluster.load(&cluster_file).await?;
     arguments.listen.close(&mut cluster.certificates)?;
     arguments
         .listen
         .tell_if_open(cluster.certificates.is_some(), cluster.keys.is_some());
     let public = arguments.public.address_beside(arguments.listen)?;
-    let cluster_file = arguments.cluster.find().await;
     let page = arguments.pages.map(|address| (address, Page::default()));
     if let Some((address, page)) = &page {
         let keys = pages::Keys {

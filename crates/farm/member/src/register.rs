@@ -4,7 +4,7 @@
 
 use crate::record::Record;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use plinth_coordination::{Coordinators, SharedState};
+use plinth_coordination::{Coordinators, Family, SharedState};
 use plinth_core::Error;
 use plinth_core::codec::Codec;
 use plinth_rpc::Transport;
@@ -70,6 +70,18 @@ pub struct CoordinatedRegister(SharedState);
 impl CoordinatedRegister {
     pub fn new(transport: &Transport, coordinators: &Coordinators) -> CoordinatedRegister {
         CoordinatedRegister(SharedState::new(transport, coordinators, PAUSE_MS))
+    }
+
+    /// A line for the user about what is there, if it is no record: whose it is, if that can be seen.
+    pub async fn not_a_record(&self) -> String {
+        let found = self.0.read().await.ok().flatten();
+        let family = found.and_then(|state| Family::of_state(&state));
+        match family.filter(|family| *family != Family::Farm) {
+            Some(family) => Family::Farm.not_own(family),
+            None => "the coordinators keep the state of another kind of cluster, or of another version: name another \
+                     file with -C"
+                .into(),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use crate::access::Access;
 use crate::denial::{caller, unless_denied};
 use crate::join::{Joined, Joining};
 use crate::machine::{self, Number};
+use crate::process::other_state;
 use crate::{plan, root};
 use plinth_coordination::{ClusterFile, Coordinators};
 use plinth_farm_member::{CoordinatedRegister, Left, Register, View};
@@ -80,8 +81,10 @@ impl Guest {
         let coordinators = Coordinators::from(config.cluster.clone());
         let register = CoordinatedRegister::new(&transport, &coordinators);
         let record = unless_denied(&transport, &config.cluster, register.read()).await?;
-        let record =
-            record.map_err(|error| format!("the coordinators keep something else: {error}"))?;
+        let record = match record {
+            Ok(record) => record,
+            Err(error) => return Err(other_state(&register, error).await),
+        };
         let record = record.ok_or("no cluster was made: `plinth farm create` makes one")?;
         let directory = config.memory_directory.clone();
         let directory = directory.unwrap_or_else(|| machine::memory_directory(&config.cluster));

@@ -93,18 +93,19 @@ pub fn create<'a>(
     Box::pin(async move {
         let id = Uid(random::uid());
         let made = member::create(register, plan.cluster(id)?).await;
-        let record = made.map_err(other_state)?;
+        let record = match made {
+            Ok(record) => record,
+            Err(error) => return Err(other_state(register, error).await),
+        };
         let is_new = record.cluster.id == id;
         Ok((record, is_new))
     })
 }
 
-fn other_state(error: Error) -> String {
+/// Why the record cannot be read: a line for the user.
+pub async fn other_state(register: &CoordinatedRegister, error: Error) -> String {
     match error {
-        Error::file_corrupt => {
-            "the coordinators keep the state of another kind of cluster: name another file with -C"
-                .into()
-        }
+        Error::file_corrupt => register.not_a_record().await,
         error => format!("the coordinators: {error}"),
     }
 }
@@ -266,7 +267,10 @@ async fn find_record(
     loop {
         let asked = async {
             let Some(asked) = &config.new else {
-                return register.read().await.map_err(other_state);
+                return match register.read().await {
+                    Ok(record) => Ok(record),
+                    Err(error) => Err(other_state(register, error).await),
+                };
             };
             let (record, _) = create(register, &asked.plan()).await?;
             asked.check_made(&record.cluster)?;

@@ -3,6 +3,7 @@
 use crate::denial::unless_denied;
 use crate::messages::{AskStatus, MachineStatus, process};
 use crate::plan::service_address;
+use crate::process::other_state;
 use plinth_coordination::{ClusterFile, Coordinators, Look, look_at};
 use plinth_farm_member::{CoordinatedRegister, Record, Register, Seat, is_lost};
 use plinth_rpc::Transport;
@@ -85,10 +86,7 @@ pub fn survey<'a>(
         let (record, silence) = match timeout(limit, read).await {
             Some(Ok(Ok(Some(record)))) => (Some(record), String::new()),
             Some(Ok(Ok(None))) => (None, "no cluster was made".to_owned()),
-            Some(Ok(Err(error))) => (
-                None,
-                format!("the coordinators keep something else: {error}"),
-            ),
+            Some(Ok(Err(error))) => (None, other_state(&register, error).await),
             Some(Err(denied)) => (None, denied),
             None => (None, "no majority of the coordinators answers".to_owned()),
         };

@@ -4,13 +4,13 @@ use crate::admin;
 use crate::guests::ForGuests;
 use crate::name::parse_tree;
 use crate::zookeeper::ForClients;
-use plinth_coordination::{Family, cluster_file};
+use plinth_coordination::Family;
 use plinth_identity::Identity;
 use plinth_keeper::{Doors, Keeper, Options};
 use plinth_runtime::net::Chosen;
 use plinth_runtime::{Duration, now, race, sleep};
 use plinth_terminal::Outcome;
-use plinth_terminal::connect::{Connection, with_remedy};
+use plinth_terminal::connect::{Connection, find_for_server, with_remedy};
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::serving::ServingArguments;
@@ -29,15 +29,9 @@ pub struct Arguments {
     secure_listen: Option<SocketAddr>,
     #[command(flatten)]
     guests: ForGuests,
-    /// Cluster file of the cluster that keeps the nodes
-    #[arg(
-        short = 'C',
-        long,
-        value_name = "FILE",
-        env = cluster_file::ENVIRONMENT_VARIABLE,
-        default_value = cluster_file::DEFAULT_NAME
-    )]
-    cluster_file: PathBuf,
+    /// Cluster file of the cluster that keeps the nodes; without it $PLINTH_CLUSTER_FILE, else ./plinth.cluster
+    #[arg(short = 'C', long, value_name = "FILE")]
+    cluster_file: Option<PathBuf>,
     /// Name of the tree of nodes; a cluster can keep several, which know nothing of each other
     #[arg(long, value_name = "NAME", default_value = "default", value_parser = parse_tree)]
     tree: String,
@@ -100,21 +94,21 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
         doors.secure = Some((address, read.await.map_err(at)?));
     }
     let settings = ForGuests::of_processes(&arguments.tls, doors.secure.is_some()).map_err(at)?;
+    let file = find_for_server(arguments.cluster_file.as_deref());
     let cluster = Family::Store
-        .load(&arguments.cluster_file, settings)
+        .load(&file, settings)
         .await
         .map_err(|error| at(with_remedy(error)))?;
     let are_needed = cluster.is_tls;
     // A gateway needs no more, whatever its file gives.
     let credentials = cluster.credentials(Identity::Client);
-    let file = arguments.cluster_file.clone();
-    let connection = Connection::over(file, cluster, credentials, SILENCE);
+    let connection = Connection::over(file.clone(), cluster, credentials, SILENCE);
     let listening = Keeper::listen(connection.database.clone(), doors, options);
     let keeper = listening.await.map_err(at)?;
     let questions = match arguments.pages {
         Some(address) => {
             let keys = pages::Keys {
-                cluster_file: &arguments.cluster_file,
+                cluster_file: &file,
                 are_needed,
             };
             Some(admin::listen(pages::flag(), address, keys).map_err(at)?)
@@ -129,7 +123,7 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
         eprintln!(
             "plinth: keeper server: listens for ZooKeeper's clients at {}; its cluster is that of {}",
             doors.join(" and "),
-            arguments.cluster_file.display()
+            file.display()
         );
     }
     let serving = race(keeper.serve(), admin::answer(&keeper, questions));

@@ -15,7 +15,7 @@ use plinth_terminal::commands::Commands;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::numbers::within;
 use plinth_terminal::outputs::write_page;
-use plinth_terminal::seconds::parse_seconds;
+use plinth_terminal::seconds::{parse_positive, parse_seconds};
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -71,7 +71,7 @@ struct Run {
     #[arg(long, value_name = "N", value_parser = parse_rate)]
     rate: Option<f64>,
     /// Seconds to measure
-    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = parse_positive)]
     duration: f64,
     /// Seconds to run before measuring
     #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = parse_seconds)]

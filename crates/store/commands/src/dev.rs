@@ -23,6 +23,7 @@ use plinth_runtime::net::Chosen;
 use plinth_runtime::{Duration, Either};
 use plinth_server::{NotCreated, create_database};
 use plinth_terminal::children::{self, Supervised, first_end, keep_alive, stop};
+use plinth_terminal::choices::expected;
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::{Outcome, connect, keys, ports};
@@ -73,11 +74,11 @@ fn parse_replication(name: &str) -> Result<u32, String> {
     // All servers of this machine count as one data hall, so modes with another fault domain are not possible.
     let mode = DatabaseConfig::parse_mode(name).filter(|(_, domain)| *domain == FaultDomain::Zone);
     mode.map(|(copies, _)| copies)
-        .ok_or_else(|| "expected single, double or triple".into())
+        .ok_or_else(|| expected(name, ["single", "double", "triple"]))
 }
 
 fn parse_engine(name: &str) -> Result<EngineKind, String> {
-    EngineKind::parse(name).ok_or_else(|| "expected ssd or memory".into())
+    EngineKind::parse(name).ok_or_else(|| expected(name, ["ssd", "memory"]))
 }
 
 /// The servers: those that are asked for, or those that the directory has.

@@ -1,30 +1,28 @@
 //! `plinth keys`: the key file beside a cluster file. Whoever has it is trusted by the cluster.
 
+use crate::registered::registered;
 use bytes::Bytes;
-use plinth_coordination::{ClusterFile, cluster_file, key_file};
+use plinth_coordination::{ClusterFile, key_file};
 use plinth_core::Error;
 use plinth_identity::Identity;
 use plinth_identity::keys::{KeyFile, KeyId, Keyring};
 use plinth_protocol::control::{AdoptKeys, WORKER};
 use plinth_rpc::{Credentials, Interface};
 use plinth_terminal::Outcome;
-use plinth_terminal::connect::{ASK_AGAIN, ClusterArguments, Connection, block_on};
+use plinth_terminal::choices::expected;
+use plinth_terminal::connect::{
+    ASK_AGAIN, ClusterArguments, Connection, block_on, find, find_for_server,
+};
 use plinth_terminal::keys::{for_new_cluster, found, secret, write};
 use plinth_terminal::numbers::within;
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args, Debug)]
 struct Arguments {
-    /// Cluster file that the keys lie beside: `plinth.cluster` has `plinth.keys`
-    #[arg(
-        short = 'C',
-        long,
-        value_name = "FILE",
-        global = true,
-        env = cluster_file::ENVIRONMENT_VARIABLE,
-        default_value = cluster_file::DEFAULT_NAME
-    )]
-    cluster_file: PathBuf,
+    /// Cluster file that the keys lie beside: `plinth.cluster` has `plinth.keys`. Without it $PLINTH_CLUSTER_FILE,
+    /// else ./plinth.cluster, else, except for new keys, /etc/plinth/plinth.cluster
+    #[arg(short = 'C', long, value_name = "FILE", global = true)]
+    cluster_file: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -77,13 +75,13 @@ enum Command {
 fn parse_identity(name: &str) -> Result<Identity, String> {
     let lower = [Identity::Operator, Identity::Client, Identity::Reader];
     let found = Identity::from_name(name).filter(|one| lower.contains(one));
-    found.ok_or_else(|| "there are operator, client and reader".into())
+    found.ok_or_else(|| expected(name, ["operator", "client", "reader"]))
 }
 
 fn parse_stranger(name: &str) -> Result<Identity, String> {
     let may_be = [Identity::Client, Identity::Reader];
     let found = Identity::from_name(name).filter(|one| may_be.contains(one));
-    found.ok_or_else(|| "there are client and reader".into())
+    found.ok_or_else(|| expected(name, ["client", "reader"]))
 }
 
 fn parse_id(text: &str) -> Result<KeyId, String> {
@@ -99,7 +97,8 @@ pub async fn give(cluster: &ClusterArguments, file: &KeyFile) -> Outcome<usize> 
         Credentials::new(Some(ring.clone()), Identity::Server).tolerating_strangers()
     };
     let connection = cluster.open_as(credentials).await?;
-    let workers = connection.workers().await?;
+    let known = registered(&connection, &[]).await?;
+    let (incomplete, workers) = (known.incomplete(), known.workers);
     let path = key_file::beside(&connection.path);
     if !path.exists() {
         write(&path, file, false)?;
@@ -130,7 +129,8 @@ pub async fn give(cluster: &ClusterArguments, file: &KeyFile) -> Outcome<usize> 
         }
     });
     let answers = plinth_runtime::join_all(giving).await;
-    let refusals: Vec<String> = answers.into_iter().filter_map(Result::err).collect();
+    let refusals = answers.into_iter().filter_map(Result::err);
+    let refusals: Vec<String> = refusals.chain(incomplete).collect();
     match refusals.is_empty() {
         true => Ok(workers.len()),
         false => Err(format!(
@@ -205,7 +205,13 @@ fn list_json(file: &KeyFile) -> serde_json::Value {
 }
 
 async fn carry_out(arguments: Arguments) -> Outcome {
-    let path = key_file::beside(&arguments.cluster_file);
+    let given = arguments.cluster_file.as_deref();
+    let cluster_file = match arguments.command {
+        // There need be no cluster file yet, and nobody wants new keys where those of the machine may come to be.
+        Command::New => find_for_server(given),
+        _ => find(given).await,
+    };
+    let path = key_file::beside(&cluster_file);
     let wrong = |error: plinth_identity::keys::KeyFileError| {
         format!("key file {}: {error}", path.display())
     };
@@ -218,7 +224,7 @@ async fn carry_out(arguments: Arguments) -> Outcome {
             );
         }
         Command::Give { timeout } => {
-            let cluster = ClusterArguments::of(arguments.cluster_file, timeout);
+            let cluster = ClusterArguments::of(cluster_file, timeout);
             let known = key_file::load(&path).await?;
             let file = known.unwrap_or_else(|| KeyFile::new_root(secret()));
             let servers = give(&cluster, &file).await?;

@@ -9,6 +9,7 @@ mod dev;
 mod dump;
 mod keys;
 mod load;
+mod registered;
 mod rows;
 mod server;
 mod shell;

@@ -405,8 +405,9 @@ impl Loader {
             }
             Err(error) => {
                 return Err(format!(
-                    "a batch that ends at line {} cannot be committed: {error}",
-                    first.end.lines
+                    "a batch that ends at line {} cannot be committed: {}",
+                    first.end.lines,
+                    connect::explain(error)
                 ));
             }
         }

@@ -1,16 +1,18 @@
 //! `plinth server`: one server process with one or more workers, each on a thread of its own.
 
-use plinth_coordination::{ClusterFile, Family, cluster_file};
+use plinth_coordination::{ClusterFile, Family};
+use plinth_identity::Identity;
 use plinth_protocol::control::ProcessClass;
-use plinth_rpc::Place;
+use plinth_rpc::{Place, Transport};
 use plinth_runtime::knobs::{knobs, set_knobs};
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::net::Chosen;
 use plinth_runtime::real::spawn_worker;
-use plinth_runtime::{Duration, Task, disk, sleep};
+use plinth_runtime::{Duration, Either, Task, disk, race, sleep};
 use plinth_server::metrics::READY;
 use plinth_server::{SSD_CACHE_BYTES, WorkerConfig, accept_lost_registers, run_worker};
-use plinth_terminal::connect::with_remedy;
+use plinth_terminal::choices::expected;
+use plinth_terminal::connect::{find_for_server, with_remedy};
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::serving::ServingArguments;
@@ -40,15 +42,10 @@ struct Arguments {
     /// Directory for the server's files; created if missing. No other server may use it
     #[arg(long, value_name = "DIR")]
     pub data_dir: PathBuf,
-    /// Cluster file; a server whose address is in it is a coordinator
-    #[arg(
-        short = 'C',
-        long,
-        value_name = "FILE",
-        env = cluster_file::ENVIRONMENT_VARIABLE,
-        default_value = cluster_file::DEFAULT_NAME
-    )]
-    pub cluster_file: PathBuf,
+    /// Cluster file; a server whose address is in it is a coordinator. Without it $PLINTH_CLUSTER_FILE, else
+    /// ./plinth.cluster
+    #[arg(short = 'C', long, value_name = "FILE")]
+    pub cluster_file: Option<PathBuf>,
     /// Class of the process: unset (any role), storage, log, stateless, tester
     #[arg(long, value_name = "CLASS", default_value = "unset", value_parser = parse_class)]
     pub class: ProcessClass,
@@ -86,8 +83,8 @@ struct Arguments {
 }
 
 fn parse_class(name: &str) -> Result<ProcessClass, String> {
-    ProcessClass::parse(name)
-        .ok_or_else(|| "expected unset, storage, log, stateless or tester".into())
+    let all = ["unset", "storage", "log", "stateless", "tester"];
+    ProcessClass::parse(name).ok_or_else(|| expected(name, all))
 }
 
 plinth_terminal::command!(
@@ -99,6 +96,12 @@ plinth_terminal::command!(
 fn run(arguments: Arguments) -> Outcome {
     let directory = Some(arguments.data_dir.as_path());
     arguments.serving.run(directory, &[], serve(&arguments))
+}
+
+impl Arguments {
+    fn cluster_file(&self) -> PathBuf {
+        find_for_server(self.cluster_file.as_deref())
+    }
 }
 
 /// Completes the error line of a worker that cannot continue: the file that was warned about, and a remedy.
@@ -114,7 +117,8 @@ fn with_place(line: String) -> String {
 
 async fn serve(arguments: &Arguments) -> Outcome {
     let at = |line: String| format!("server {}: {line}", arguments.listen.address);
-    let loading = Family::Store.load(&arguments.cluster_file, arguments.tls.settings());
+    let file = arguments.cluster_file();
+    let loading = Family::Store.load(&file, arguments.tls.settings());
     let mut cluster = loading.await.map_err(|error| at(with_remedy(error)))?;
     arguments
         .listen
@@ -141,7 +145,7 @@ async fn serve(arguments: &Arguments) -> Outcome {
     if let Some(address) = arguments.pages {
         let router = pages::router(pages.clone());
         let keys = pages::Keys {
-            cluster_file: &arguments.cluster_file,
+            cluster_file: &file,
             are_needed: arguments.listen.is_tls(),
         };
         let router = pages::guarded(pages::flag(), address, router, keys).map_err(at)?;
@@ -168,17 +172,26 @@ async fn serve(arguments: &Arguments) -> Outcome {
         });
     }
     let _telling = tell_of_full_disks(arguments);
-    let worker = run_worker(worker_config(
-        arguments,
-        public.as_ref(),
-        cluster,
-        0,
-        page(0),
-    ));
+    let config = worker_config(arguments, public.as_ref(), cluster.clone(), 0, page(0));
+    let worker = race(run_worker(config), until_not_own(&cluster));
     match unless_interrupted(worker).await.map_err(at)? {
-        Some(Err(error)) => Err(with_place(at(error))),
+        Some(Either::Left(Err(error))) => Err(with_place(at(error))),
+        Some(Either::Right(line)) => Err(at(format!("cluster file {}: {line}", file.display()))),
         None => Ok(()),
     }
+}
+
+/// Returns when the coordinators tell that they are of another system, with the line that says so. A server would wait
+/// for ever there, and run for controller. Once they tell that they are not, nobody can make them so.
+async fn until_not_own(cluster: &ClusterFile) -> String {
+    let transport = Transport::client_with(cluster.credentials(Identity::Server));
+    for pause in [1, 2, 4, 8, 16, 32, 64] {
+        if let Some(found) = Family::Store.other_behind(&transport, cluster).await {
+            return Family::Store.not_own(found);
+        }
+        sleep(Duration::from_secs(pause)).await;
+    }
+    std::future::pending().await
 }
 
 /// Tells when the disk of a worker has no room, at the start or later: the worker waits then, and says nothing.
@@ -279,7 +292,7 @@ fn worker_config(
         tell: arguments.serving.tells_of_itself().then_some(tell),
         data_directory: worker_directory(&arguments.data_dir, worker),
         cluster,
-        cluster_file: Some(arguments.cluster_file.clone()),
+        cluster_file: Some(arguments.cluster_file()),
         is_keyed: true,
         class: arguments.class,
         machine,

@@ -4,7 +4,7 @@ use plinth_runtime::Duration;
 use plinth_sim::{
     HAS_PLANTED_FAULTS, HuntOptions, Limits, RunOptions, hunt, scenario, scenarios, workloads,
 };
-use plinth_terminal::choices::unknown;
+use plinth_terminal::choices::{missing, unknown};
 use plinth_terminal::commands::Commands;
 use plinth_terminal::numbers::within;
 use plinth_terminal::{Outcome, progress};
@@ -213,9 +213,13 @@ pub fn run(Commands { command }: Commands<Command>) -> Outcome {
 }
 
 fn check_names(scenario: &str, planted_fault: Option<&str>) -> Outcome {
-    if !scenarios().iter().any(|known| known.name == scenario) {
+    let all = scenarios();
+    if !all.iter().any(|known| known.name == scenario) {
+        let names = all.iter().map(|known| known.name);
+        let otherwise = "`plinth tools sim list` names them";
         return Err(format!(
-            "--scenario: there is no `{scenario}'; `plinth tools sim list` names them"
+            "--scenario: {}",
+            missing("scenario", scenario, names, otherwise)
         ));
     }
     let Some(fault) = planted_fault else {

@@ -1,6 +1,7 @@
 //! `plinth token`: keys that sign tokens, and the tokens. Whoever shows a token may do what it grants.
 
 use bytes::Bytes;
+use plinth_coordination::ClusterFile;
 use plinth_core::key::unprintable;
 use plinth_identity::tokens::{Claims, SigningKey, Tenant};
 use plinth_runtime::unix_time_ms;
@@ -54,7 +55,7 @@ struct SignArguments {
     #[arg(long = "for", value_name = "TIME", value_parser = parse_seconds)]
     seconds: u64,
     /// For this cluster alone: the part of its cluster file before the `@`. May be given several times
-    #[arg(long, value_name = "DESCRIPTION:ID")]
+    #[arg(long, value_name = "DESCRIPTION:ID", value_parser = parse_cluster)]
     cluster: Vec<String>,
     /// Who has it, for the log
     #[arg(long, value_name = "NAME")]
@@ -66,6 +67,14 @@ fn parse_prefix(text: &str) -> Result<Bytes, String> {
     bytes
         .map(Bytes::from)
         .ok_or_else(|| "a `\\` is followed by another or by xNN".into())
+}
+
+/// The name of a cluster, as its servers compare it.
+fn parse_cluster(text: &str) -> Result<String, String> {
+    let file = ClusterFile::parse(&format!("{text}@127.0.0.1:1"));
+    let file = file.ok().filter(|_| !text.contains('@'));
+    let wanted = "it is what stands before the `@` in a cluster file, such as orders:a1b2";
+    file.map(|file| file.key()).ok_or_else(|| wanted.into())
 }
 
 fn parse_seconds(text: &str) -> Result<u64, String> {
@@ -212,5 +221,9 @@ mod tests {
         }
         assert_eq!(parse_prefix("app\\x00"), Ok(Bytes::from_static(b"app\0")));
         assert!(parse_prefix("app\\q").is_err());
+        assert_eq!(parse_cluster("orders:a1_2"), Ok("orders:a1".into()));
+        for wrong in ["foo", "foo:", "a:b@10.0.0.1:1", "", "a:b,c"] {
+            assert!(parse_cluster(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -300,16 +300,16 @@ pub fn still_needed<'a>(
     })
 }
 
-/// True if the process of each storage server is among the workers. Those of a new controller register one by one.
-pub fn are_all_known<'a>(
+/// The processes of storage servers that are not among the workers. Those of a new controller register one by one.
+pub fn unknown_servers<'a>(
     database: &'a Database,
     workers: &'a [RegisterWorker],
-) -> Boxed<'a, Outcome<bool>> {
+) -> Boxed<'a, Outcome<Vec<SocketAddr>>> {
     decide(database, async move |tr| {
         let list = singletons::read_servers(tr).await?;
-        let mut servers = list.servers.iter();
-        let is_known = |address| workers.iter().any(|w| w.worker.address == address);
-        Ok(Ok(servers.all(|(_, record)| is_known(record.address))))
+        let is_known = |at: &SocketAddr| workers.iter().any(|w| w.worker.address == *at);
+        let servers = list.servers.iter().map(|(_, record)| record.address);
+        Ok(Ok(servers.filter(|at| !is_known(at)).collect()))
     })
 }
 
@@ -335,16 +335,19 @@ pub fn is_locked(database: &Database) -> Boxed<'_, Outcome<bool>> {
     })
 }
 
-/// Removes the lock. The lock must have this id.
-pub fn unlock(database: &Database, id: Uid) -> Boxed<'_, Outcome<()>> {
+/// Removes the lock. The lock must have this id. False if there was none.
+pub fn unlock(database: &Database, id: Uid) -> Boxed<'_, Outcome<bool>> {
+    // In any attempt: one may have committed without an answer.
+    let mut was_locked = false;
     decide(database, async move |tr| {
         match tr.get(DATABASE_LOCK, false).await? {
             Some(holder) if Uid::from_bytes(&holder) != Some(id) => Ok(Err(
                 "the database is locked with another id; it stays locked".into(),
             )),
-            _ => {
+            holder => {
+                was_locked |= holder.is_some();
                 tr.clear(DATABASE_LOCK);
-                Ok(Ok(()))
+                Ok(Ok(was_locked))
             }
         }
     })

@@ -23,7 +23,7 @@ use crate::placement::{self, DiskStanding, Placement, RoleKind, Standing};
 use crate::recruit::{limited, new_id, recruit, recruit_log};
 use crate::{creation, exclusion};
 use old_epoch::{Predecessor, end_epoch};
-use plinth_coordination::CoordinatedState;
+use plinth_coordination::{CoordinatedState, Family};
 use plinth_core::codec::Codec;
 use plinth_core::system_keys::{self, ServerList, StorageServerRecord};
 use plinth_core::version::MAX_VERSIONS_IN_FLIGHT;
@@ -93,6 +93,12 @@ pub async fn recover(context: &Context, coordinated: &mut CoordinatedState) -> R
 
 /// Decodes the coordinated state, if this version knows its format.
 async fn readable(context: &Context, bytes: bytes::Bytes) -> Result<DatabaseState> {
+    if let Some(other) = Family::of_state(&bytes).filter(|family| *family != Family::Store) {
+        let line = Family::Store.not_own(other);
+        trace_warn!("StateOfAnotherSystem", "what" => line);
+        stand_still(context, line).await;
+        return Err(Error::file_corrupt);
+    }
     let format = u32::take(&mut bytes.clone());
     if let Some(format) = format.filter(|format| *format != STATE_FORMAT) {
         let line = format!(

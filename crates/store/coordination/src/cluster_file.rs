@@ -362,15 +362,23 @@ pub fn number_of_register(register: &str) -> u64 {
     split_id(id).1
 }
 
-/// Which file to use: the one given, else the environment's, else the one in the working directory, else the
-/// system-wide one.
+/// Which file a server uses: the one given, else the environment's, else the one in the working directory. Never the
+/// system-wide one: who forgets to say which cluster is meant must not put a server into that of the machine.
+pub fn of_server(given: Option<&Path>, environment: Option<&str>) -> PathBuf {
+    said(given, environment).unwrap_or_else(|| DEFAULT_NAME.into())
+}
+
+/// The file that somebody has chosen. An empty variable is one that is not set.
+fn said(given: Option<&Path>, environment: Option<&str>) -> Option<PathBuf> {
+    let environment = environment.filter(|path| !path.is_empty());
+    given.or(environment.map(Path::new)).map(Path::to_path_buf)
+}
+
+/// Which file a tool uses: that of a [server](of_server), or else the system-wide one.
 pub fn find<'a>(given: Option<&'a Path>, environment: Option<&'a str>) -> Boxed<'a, PathBuf> {
     Box::pin(async move {
-        if let Some(path) = given {
-            return path.to_path_buf();
-        }
-        if let Some(path) = environment.filter(|path| !path.is_empty()) {
-            return PathBuf::from(path);
+        if let Some(path) = said(given, environment) {
+            return path;
         }
         let here = PathBuf::from(DEFAULT_NAME);
         // One that cannot be looked at is named to who opens it.
@@ -385,7 +393,32 @@ pub fn find<'a>(given: Option<&'a Path>, environment: Option<&'a str>) -> Boxed<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plinth_runtime::sim::{SimConfig, Simulation};
+    use plinth_runtime::sim::{Locality, SimConfig, Simulation};
+
+    #[test]
+    fn a_server_takes_the_file_of_the_machine_only_if_it_is_told_to() {
+        let own = Path::new("own");
+        for (given, variable, file) in [
+            (Some(own), Some("other"), "own"),
+            (Some(own), None, "own"),
+            (None, Some("other"), "other"),
+            (None, Some(""), DEFAULT_NAME),
+            (None, None, DEFAULT_NAME),
+        ] {
+            assert_eq!(of_server(given, variable), Path::new(file));
+            let simulation = Simulation::new(1, SimConfig::default());
+            let machine = simulation.add_machine(Locality::default());
+            let (given, variable) = (given.map(Path::to_owned), variable.map(str::to_owned));
+            let finding = async move { find(given.as_deref(), variable.as_deref()).await };
+            let found = simulation.run_on(machine, finding);
+            let tools = match file {
+                // It is not there.
+                DEFAULT_NAME => SYSTEM_WIDE_PATH,
+                file => file,
+            };
+            assert_eq!(found.expect("it ends"), Path::new(tools));
+        }
+    }
 
     #[test]
     fn a_cluster_file_comes_back_as_it_was_written() {

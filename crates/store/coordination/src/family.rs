@@ -2,8 +2,10 @@
 //! of another, and would wait for a cluster that never answers it.
 
 use crate::cluster_file::{ClusterFile, ClusterFileError};
-use plinth_core::Error;
-use plinth_runtime::Boxed;
+use crate::{CoordinatedState, Coordinators};
+use plinth_core::{Error, Uid};
+use plinth_rpc::Transport;
+use plinth_runtime::{Boxed, Duration, timeout};
 use plinth_tls::Settings;
 use std::fmt;
 use std::path::Path;
@@ -31,6 +33,13 @@ const ENDING: &str = "cluster";
 const FOREIGN_NAME: &str = "fdb.cluster";
 /// Digits of an id that a command has drawn.
 const DRAWN_DIGITS: usize = 16;
+/// How the in-memory engine's record begins, whatever its format is.
+const FARM_RECORD: &[u8] = b"farmrec";
+/// The store's state begins with the number of its format and that of its epoch, a log stack's map with the number
+/// of its version. No format has come near this number.
+const FORMATS_MAX: u32 = 1 << 10;
+/// Coordinators that do not tell what they keep in this time are passed over.
+const LOOK_LIMIT: Duration = Duration::from_secs(2);
 
 impl Family {
     /// The system whose commands write such a file at such a place. `None`: it may be any system's, as one that was
@@ -84,6 +93,47 @@ impl Family {
              command of plinth help{system}"
         );
         Err(ClusterFileError(line, Error::connection_string_invalid))
+    }
+
+    /// The system that has left such a state on coordinators, whatever the file says that names them. `None`: it is
+    /// not known.
+    pub fn of_state(state: &[u8]) -> Option<Family> {
+        if state.starts_with(FARM_RECORD) {
+            return Some(Family::Farm);
+        }
+        let (first, rest) = state.split_first_chunk()?;
+        let (second, _) = rest.split_first_chunk()?;
+        let (first, second) = (u32::from_le_bytes(*first), u32::from_le_bytes(*second));
+        match second {
+            // The upper half of a version that no map reaches.
+            0 => Some(Family::Delos),
+            _ if first < FORMATS_MAX => Some(Family::Store),
+            _ => None,
+        }
+    }
+
+    /// The other system whose state the coordinators of the file keep: somebody has written the file by hand, and
+    /// nothing else tells. It holds up nobody who writes there. `None` also if they do not tell.
+    pub fn other_behind<'a>(
+        self,
+        transport: &'a Transport,
+        file: &'a ClusterFile,
+    ) -> Boxed<'a, Option<Family>> {
+        Box::pin(async move {
+            let coordinators = Coordinators::from(file.clone());
+            let state = CoordinatedState::new(transport, &coordinators, Uid(0));
+            let found = timeout(LOOK_LIMIT, state.peek()).await???;
+            Family::of_state(&found).filter(|found| *found != self)
+        })
+    }
+
+    /// The line about coordinators that keep the state of `found`, from a command or a server of this system.
+    pub fn not_own(self, found: Family) -> String {
+        let of = found.system();
+        format!(
+            "its coordinators are those of {found}, not of {self}: use plinth{of} status with this file, or name \
+             another file with -C"
+        )
     }
 
     /// The word before its commands, behind a blank.
@@ -140,6 +190,22 @@ mod tests {
             ("d/locks.service", &dev, None),
         ] {
             assert_eq!(of(path, key), family, "{path} {key}");
+        }
+    }
+
+    #[test]
+    fn what_coordinators_keep_tells_whose_they_are() {
+        for (state, family) in [
+            (&b"farmrec2\x01\0\0\0"[..], Some(Family::Farm)),
+            (b"farmrec3", Some(Family::Farm)),
+            (b"\x02\0\0\0\x07\0\0\0\0\0\0\0\x01", Some(Family::Store)),
+            (b"\x03\0\0\0\x07\0\0\0\0\0\0\0\x01", Some(Family::Store)),
+            (b"\x02\0\0\0\0\0\0\0map", Some(Family::Delos)),
+            (b"something else", None),
+            (b"farm", None),
+            (b"", None),
+        ] {
+            assert_eq!(Family::of_state(state), family, "{state:?}");
         }
     }
 

@@ -39,7 +39,17 @@ texts! {
     }
 }
 
-/// Asks one of the coordinators.
+impl Look {
+    /// A server of this cluster is there.
+    pub fn is_server(&self) -> bool {
+        matches!(
+            self,
+            Look::Answers { .. } | Look::Lost | Look::NoCoordinator
+        )
+    }
+}
+
+/// Asks one of the coordinators, or any other server.
 pub fn look_at<'a>(
     transport: &'a Transport,
     file: &'a ClusterFile,

@@ -1,7 +1,7 @@
 //! Servers that have lost their registers as coordinators, or run twice over one data directory.
 
 use crate::common::{Cluster, address, commits, reads, some_seconds};
-use plinth_coordination::election;
+use plinth_coordination::{Family, election};
 use plinth_core::DatabaseConfig;
 use plinth_core::codec::Codec;
 use plinth_protocol::control::{ChangeCoordinators, DatabaseState};
@@ -198,6 +198,42 @@ fn a_state_of_another_format_is_not_taken_for_one_of_ours() {
         assert!(written.expect("answers").accepted);
         let said = cluster.status_with("standing_still").await;
         assert!(said.contains("has format 3, and this version"), "{said}");
+    });
+}
+
+#[test]
+fn a_state_of_another_system_is_told_by_its_name() {
+    let simulation = Simulation::new(1, SimConfig::default());
+    let cluster = Cluster::start(&simulation, 1, 1);
+    simulation.run(async move {
+        let request = WriteRegister {
+            register: "a:b".into(),
+            generation: Generation {
+                number: 1000,
+                writer: plinth_core::Uid(1),
+            },
+            value: CoordinatedValue {
+                successor: String::new(),
+                moved: false,
+                state: "farmrec2 and so on".into(),
+            },
+        };
+        some_seconds(1).await;
+        let transport = Transport::client();
+        let endpoint = coordinator(address(1)).endpoint::<WriteRegister>();
+        let written = transport.call(&endpoint, request).await;
+        assert!(written.expect("answers").accepted);
+        let said = cluster.status_with("standing_still").await;
+        assert!(
+            said.contains("those of the in-memory engine, not of the store"),
+            "{said}"
+        );
+        let found = Family::Store.other_behind(&transport, &cluster.file).await;
+        assert_eq!(found, Some(Family::Farm));
+        assert_eq!(
+            Family::Farm.other_behind(&transport, &cluster.file).await,
+            None
+        );
     });
 }
 

@@ -1,4 +1,6 @@
-//! Names of which a flag takes one.
+//! Names of which a flag or a statement takes one.
+
+use plinth_core::similar::most_similar;
 
 /// What a flag's parser says of a name that it does not take.
 pub fn none_such(name: &str, known: impl IntoIterator<Item: AsRef<str>>) -> String {
@@ -8,10 +10,86 @@ pub fn none_such(name: &str, known: impl IntoIterator<Item: AsRef<str>>) -> Stri
 
 /// The line about a name that `flag` does not take.
 pub fn unknown(flag: &str, name: &str, known: impl IntoIterator<Item: AsRef<str>>) -> String {
-    let known = known.into_iter().map(|known| known.as_ref().to_owned());
-    let known: Vec<String> = known.collect();
+    let known: Vec<String> = owned(known);
     format!(
-        "{flag}: there is no `{name}'; there are {}",
+        "{flag}: there is no `{name}'; {}there are {}",
+        meant(name, &known),
         known.join(", ")
     )
+}
+
+/// The line about a value of a flag, which the command line has named: one of `known` is expected.
+pub fn expected(name: &str, known: impl IntoIterator<Item: AsRef<str>>) -> String {
+    let known: Vec<String> = owned(known);
+    let all = match &known[..] {
+        [all @ .., last] if !all.is_empty() => format!("{} or {last}", all.join(", ")),
+        all => all.concat(),
+    };
+    format!("{}expected {all}", meant(name, &known))
+}
+
+/// The line about a name that does not exist, where there are too many to list: `otherwise` says who lists them.
+pub fn missing(
+    what: &str,
+    name: &str,
+    known: impl IntoIterator<Item: AsRef<str>>,
+    otherwise: &str,
+) -> String {
+    let known: Vec<String> = owned(known);
+    match most_similar(name, known.iter().map(String::as_str)) {
+        Some(meant) => format!("there is no {what} `{name}'; did you mean `{meant}'?"),
+        None => format!("there is no {what} `{name}'; {otherwise}"),
+    }
+}
+
+fn owned(known: impl IntoIterator<Item: AsRef<str>>) -> Vec<String> {
+    let known = known.into_iter();
+    known.map(|known| known.as_ref().to_owned()).collect()
+}
+
+fn meant(name: &str, known: &[String]) -> String {
+    let meant = most_similar(name, known.iter().map(String::as_str));
+    meant.map_or(String::new(), |meant| format!("did you mean `{meant}'? "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_that_was_meant_comes_before_the_list() {
+        let known = ["point-reads", "blind-writes"];
+        for (line, wanted) in [
+            (
+                unknown("--workload", "point-read", known),
+                "--workload: there is no `point-read'; did you mean `point-reads'? \
+                 there are point-reads, blind-writes",
+            ),
+            (
+                unknown("--workload", "x", known),
+                "--workload: there is no `x'; there are point-reads, blind-writes",
+            ),
+            (
+                expected("sdd", ["ssd", "memory"]),
+                "did you mean `ssd'? expected ssd or memory",
+            ),
+            (expected("fly", ["a", "b", "c"]), "expected a, b or c"),
+            (expected("fly", ["a"]), "expected a"),
+            (
+                missing(
+                    "option",
+                    "lock_awar",
+                    ["lock_aware"],
+                    "`help options' lists them",
+                ),
+                "there is no option `lock_awar'; did you mean `lock_aware'?",
+            ),
+            (
+                missing("option", "fly", ["lock_aware"], "`help options' lists them"),
+                "there is no option `fly'; `help options' lists them",
+            ),
+        ] {
+            assert_eq!(line, wanted);
+        }
+    }
 }

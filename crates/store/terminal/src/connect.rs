@@ -14,7 +14,7 @@ use plinth_protocol::status::GetStatus;
 use plinth_rpc::{Credentials, Place, Request, Transport};
 use plinth_runtime::Boxed;
 use plinth_runtime::Duration;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Limit of the wait for a controller's status.
 const STATUS_LIMIT: Duration = Duration::from_secs(2);
@@ -36,6 +36,20 @@ pub struct ClusterArguments {
     pub tls: TlsArguments,
 }
 
+/// The cluster file of a tool that was given this one with -C.
+pub async fn find(given: Option<&Path>) -> PathBuf {
+    cluster_file::find(given, variable().as_deref()).await
+}
+
+/// The cluster file of a server that was given this one with -C.
+pub fn find_for_server(given: Option<&Path>) -> PathBuf {
+    cluster_file::of_server(given, variable().as_deref())
+}
+
+fn variable() -> Option<String> {
+    std::env::var(cluster_file::ENVIRONMENT_VARIABLE).ok()
+}
+
 /// The error of a command that was started with a cluster file, with a remedy if it is about that file.
 pub fn with_remedy(error: ClusterFileError) -> String {
     let line = error.0;
@@ -45,7 +59,52 @@ pub fn with_remedy(error: ClusterFileError) -> String {
     }
 }
 
+/// The text of an error of the database, with a hint where one helps.
+pub fn explain(error: Error) -> String {
+    let hint = match error {
+        Error::not_committed => "; another transaction wrote what this one read: begin anew",
+        Error::transaction_too_old => "; a transaction may take five seconds: begin anew",
+        Error::inverted_range => "; exchange begin and end",
+        Error::permission_denied => {
+            "; its key, its token or `configure clients=' allows less: see docs/security.md"
+        }
+        Error::key_outside_legal_range => "; keys from \\xff on belong to the system",
+        _ => "",
+    };
+    format!("{error}{hint}")
+}
+
+/// Why clients wait.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// The whole line.
+    For(String),
+    /// The phase of a recovery.
+    Recovers(String),
+    /// What each coordinator does. Nobody tells more.
+    Silent(String),
+    /// The same, of a cluster that says that it serves.
+    Nothing(String),
+}
+
+impl Wait {
+    /// What a person is told who waits; `None` if the cluster says that it serves.
+    pub fn line(&self) -> Option<String> {
+        Some(match self {
+            Wait::For(line) => line.clone(),
+            Wait::Recovers(phase) => {
+                format!("the database is not available: its recovery is at {phase}")
+            }
+            Wait::Silent(tried) => {
+                format!("the cluster does not answer; coordinators tried: {tried}")
+            }
+            Wait::Nothing(_) => return None,
+        })
+    }
+}
+
 /// The cluster of a command.
+#[derive(Clone)]
 pub struct Connection {
     pub path: PathBuf,
     /// Content of the cluster file when it was read.
@@ -81,9 +140,7 @@ impl ClusterArguments {
         credentials: impl Fn(&ClusterFile) -> Credentials + 'a,
     ) -> Boxed<'a, Outcome<Connection>> {
         Box::pin(async move {
-            let environment = std::env::var(cluster_file::ENVIRONMENT_VARIABLE).ok();
-            let path =
-                cluster_file::find(self.cluster_file.as_deref(), environment.as_deref()).await;
+            let path = find(self.cluster_file.as_deref()).await;
             // One that cannot be read says so when it is loaded.
             if !plinth_runtime::disk::exists(&path).await.unwrap_or(true) {
                 return Err(format!(
@@ -172,8 +229,9 @@ impl Connection {
                 Some(Err(error @ Error::permission_denied)) => {
                     let line = self.explain_denial().await;
                     Err(line.unwrap_or(format!(
-                        "the cluster of {} refuses: {error}",
-                        self.path.display()
+                        "the cluster of {} refuses: {}",
+                        self.path.display(),
+                        explain(error)
                     )))
                 }
                 Some(Err(error)) => Err(format!(
@@ -257,65 +315,103 @@ impl Connection {
         })
     }
 
-    /// One line for the error: the coordinators that were tried, and the result of each.
+    /// One line for the error: why the cluster does not serve, or the coordinators that were tried, and the result of
+    /// each.
     pub fn explain_silence(&self) -> Boxed<'_, String> {
         Box::pin(async move {
+            let (path, seconds) = (self.path.display(), self.timeout.as_secs());
+            match self.why_it_waits().await {
+                Wait::For(line) => line,
+                Wait::Recovers(phase) => format!(
+                    "the cluster of {path} does not serve within {seconds} s: its recovery is at {phase}"
+                ),
+                Wait::Silent(tried) | Wait::Nothing(tried) => format!(
+                    "the cluster of {path} does not serve within {seconds} s; coordinators tried: {tried}; check that \
+                     its servers run and that the file is theirs"
+                ),
+            }
+        })
+    }
+
+    /// Why clients of the cluster wait at present.
+    pub fn why_it_waits(&self) -> Boxed<'_, Wait> {
+        Box::pin(async move {
             let file = self.coordinators.file();
-            let tried = file.coordinators.iter().map(|place| async move {
-                format!("{place} {}", self.try_coordinator(place).await)
-            });
-            let tried = plinth_runtime::join_all(tried).await.join(", ");
+            let looks = file.coordinators.iter();
+            let looks = looks.map(|place| look_at(&self.transport, &file, place));
+            let looks = plinth_runtime::join_all(looks).await;
+            if let Some(line) = self.of_another_system(&file, &looks).await {
+                return Wait::For(line);
+            }
             let document = self.status_of_a_cluster_that_waits().await;
-            let full = status::full_disks(&document);
-            if !full.is_empty() {
-                return format!(
-                    "the cluster of {} waits: the disk is full at {}; make room there, \
-                or stop that server if the others can do without it",
-                    self.path.display(),
-                    full.join(", ")
-                );
-            }
-            let sick = status::sick_disks(&document);
-            if !sick.is_empty() {
-                return format!(
-                    "the cluster of {} waits for a sick disk: {}; mend it, \
-                or stop that server if the others can do without it",
-                    self.path.display(),
-                    sick.join("; ")
-                );
-            }
-            let cluster = &document["cluster"];
-            if cluster["recovery_state"]["name"] == "configuration_never_created" {
-                return format!(
-                    "the cluster of {0} has no database yet; `plinth cli -C {0} --exec \"configure new single ssd\"' \
-                creates one",
-                    self.path.display()
-                );
-            }
-            if cluster["database_lock_state"]["locked"] == true {
-                return format!(
-                    "the database of {} is locked with {}; `unlock' in plinth cli opens it",
-                    self.path.display(),
-                    cluster["database_lock_state"]["lock_uid"]
-                        .as_str()
-                        .unwrap_or("an unknown id")
-                );
+            if let Some(line) = self.what_it_waits_for(&document) {
+                return Wait::For(line);
             }
             if document["cluster"]["recovery_state"]["waits_for"].is_string() {
-                return format!(
-                    "the cluster of {} does not serve within {} s: its recovery is at {}",
-                    self.path.display(),
-                    self.timeout.as_secs(),
-                    status::recovery(&document["cluster"])
-                );
+                return Wait::Recovers(status::recovery(&document["cluster"]));
             }
-            format!(
-                "the cluster of {} does not serve within {} s; coordinators tried: {tried}; \
-            check that its servers run and that the file is theirs",
-                self.path.display(),
-                self.timeout.as_secs()
-            )
+            let tried = file.coordinators.iter().zip(&looks);
+            let tried: Vec<String> = tried.map(|(place, look)| tried_at(place, look)).collect();
+            if !status::is_available(&document) {
+                return Wait::Silent(tried.join(", "));
+            }
+            match self.is_refused().await {
+                true => {
+                    let (path, why) = (self.path.display(), explain(Error::permission_denied));
+                    Wait::For(format!("the cluster of {path} refuses: {why}"))
+                }
+                false => Wait::Nothing(tried.join(", ")),
+            }
         })
+    }
+
+    /// Whether a key cannot be read because nobody may read it who shows what this process does.
+    async fn is_refused(&self) -> bool {
+        let transaction = self.database.create_transaction();
+        let read = transaction.get("\0", true);
+        let read = plinth_runtime::timeout(STATUS_LIMIT, read).await;
+        read == Some(Err(Error::permission_denied))
+    }
+
+    /// The line about a state that somebody has to end.
+    fn what_it_waits_for(&self, document: &serde_json::Value) -> Option<String> {
+        let (path, cluster) = (self.path.display(), &document["cluster"]);
+        let full = status::full_disks(document);
+        if !full.is_empty() {
+            return Some(format!(
+                "the cluster of {path} waits: the disk is full at {}; make room there, \
+                 or stop that server if the others can do without it",
+                full.join(", ")
+            ));
+        }
+        let sick = status::sick_disks(document);
+        if !sick.is_empty() {
+            return Some(format!(
+                "the cluster of {path} waits for a sick disk: {}; mend it, \
+                 or stop that server if the others can do without it",
+                sick.join("; ")
+            ));
+        }
+        if let Some(why) = status::lost_database(cluster) {
+            return Some(format!(
+                "the cluster of {path} has lost its database: {why}"
+            ));
+        }
+        if status::is_never_created(cluster) {
+            return Some(format!(
+                "the cluster of {path} has no database yet; \
+                 `plinth cli -C {path} --exec \"configure new single ssd\"' creates one"
+            ));
+        }
+        if cluster["database_lock_state"]["locked"] == true {
+            return Some(format!(
+                "the database of {path} is locked with {}; `unlock' in plinth cli opens it",
+                cluster["database_lock_state"]["lock_uid"]
+                    .as_str()
+                    .unwrap_or("an unknown id")
+            ));
+        }
+        None
     }
 
     /// One line for the error if coordinators refuse this process, with their reasons; `None` if none does.
@@ -351,11 +447,27 @@ impl Connection {
         answered.flatten().unwrap_or_default()
     }
 
-    async fn try_coordinator(&self, place: &Place) -> String {
-        match look_at(&self.transport, &self.coordinators.file(), place).await {
-            Look::Answers { has_leader: false } => "(answers; no controller is elected)".into(),
-            look => format!("({look})"),
+    /// One line for the error if the coordinators answer, and keep the state of another system.
+    async fn of_another_system(&self, file: &ClusterFile, looks: &[Look]) -> Option<String> {
+        let answer = |look: &&Look| matches!(look, Look::Answers { .. });
+        if looks.iter().filter(answer).count() < file.majority() {
+            return None;
         }
+        let found = Family::Store.other_behind(&self.transport, file).await?;
+        Some(format!(
+            "cluster file {}: {}",
+            self.path.display(),
+            Family::Store.not_own(found)
+        ))
+    }
+}
+
+fn tried_at(place: &Place, look: &Look) -> String {
+    match look {
+        Look::Answers { has_leader: false } => {
+            format!("{place} (answers; no controller is elected)")
+        }
+        look => format!("{place} ({look})"),
     }
 }
 

@@ -52,6 +52,21 @@ pub fn sick_disks(document: &Value) -> Vec<String> {
     sick.collect()
 }
 
+/// Whether nobody has made a database yet, so that one may be made.
+pub fn is_never_created(cluster: &Value) -> bool {
+    is_without(cluster) && lost_database(cluster).is_none()
+}
+
+/// Why no database may be made although the coordinators have none: there was one.
+pub fn lost_database(cluster: &Value) -> Option<&str> {
+    let why = cluster["recovery_state"]["waits_for"].as_str()?;
+    (is_without(cluster) && !why.is_empty()).then_some(why)
+}
+
+fn is_without(cluster: &Value) -> bool {
+    cluster["recovery_state"]["name"] == "configuration_never_created"
+}
+
 /// Phase of the recovery, and the condition that it waits for.
 pub fn recovery(cluster: &Value) -> String {
     let state = &cluster["recovery_state"];

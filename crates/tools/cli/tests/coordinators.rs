@@ -39,6 +39,11 @@ async fn refuse_who_cannot_be_one(cluster: &Cluster, coordinator: &str) {
 
 /// Statements that name processes, for a controller that is new: it does not know all of them yet.
 async fn name_all(cluster: &Cluster, addresses: [String; 4]) {
+    let listed = cluster.say("kill list").await.text();
+    let roles = ["commit_proxy".to_owned(), "log".to_owned()];
+    for part in addresses.iter().chain(&roles) {
+        assert!(listed.contains(part), "{part}: {listed}");
+    }
     let classes = addresses
         .each_ref()
         .map(|address| format!("setclass {address} default; "));

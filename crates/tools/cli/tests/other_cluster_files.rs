@@ -1,6 +1,7 @@
 //! A command that is given the cluster file of another system says whose it is, and which command takes it.
 
-use crate::common::{BINARY, Directory, error_line, free_ports};
+use crate::common::farm::Machines;
+use crate::common::{self, BINARY, Cluster, Directory, Server, error_line, free_ports};
 use std::collections::BTreeSet;
 use std::process::Command;
 
@@ -78,6 +79,54 @@ fn a_command_with_the_file_of_another_system_names_it_and_a_command_that_takes_i
             }
         }
     }
+}
+
+/// The command fails with a line that tells whose the coordinators are, and which command takes the file.
+fn is_told(file: &str, command: &str, of: &str, system: &str) {
+    let mut told = Command::new(BINARY);
+    told.args(command.split(' ')).args(["-C", file]);
+    let told = told.output().expect("the binary was built");
+    let said = common::text(&[told.stdout, told.stderr].concat());
+    let whose = format!("its coordinators are those of {of}, not of ");
+    assert!(said.contains(&whose), "{command}: {said}");
+    let tip = format!("use plinth{system} status with this file");
+    assert!(said.contains(&tip), "{command}: {said}");
+}
+
+#[test]
+fn a_file_that_was_written_by_hand_is_of_the_system_whose_state_its_coordinators_keep() {
+    let farm = "the in-memory engine";
+    let mut machines = Machines::new("written-for-the-farm", 3);
+    (0..3).for_each(|i| machines.start(i));
+    assert!(machines.create().status.success());
+    machines.whole();
+    let data = machines.directory.file("data").display().to_string();
+    let listen = format!("127.0.0.1:{}", free_ports(2));
+    let server = format!("server --listen {listen} --data-dir {data}");
+    for command in [
+        "status --timeout 2",
+        "cli --timeout 2 --exec status",
+        &server,
+    ] {
+        is_told(&machines.file(), command, farm, " farm");
+    }
+    machines.whole();
+
+    let cluster = Cluster::stopped("written-for-the-store", 1, &[]);
+    cluster.write_cluster_file(1);
+    let _server = Server(cluster.start_server(0));
+    cluster.cli("configure new single memory");
+    let file = cluster.cluster_file().display().to_string();
+    let server = format!("farm server --listen {listen} --data-dir {data}-of-farm");
+    for command in [
+        "farm status",
+        "farm create --machines 3",
+        "farm cli --exec status",
+        &server,
+    ] {
+        is_told(&file, command, "the store", "");
+    }
+    cluster.cli("set a 1");
 }
 
 /// Directories of commands that start several servers, and of single servers.

@@ -1,7 +1,7 @@
 //! What applications may do that have only a copy of the cluster file: without a token, and with one.
 
 use crate::common::client_programs::{command, installed, run, source};
-use crate::common::{BINARY, Cluster, error_line, text};
+use crate::common::{BINARY, Cluster, error_line, plinth, text};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -85,6 +85,8 @@ fn a_token_is_made_trusted_used_and_revoked_with_the_tools_of_a_user() {
     std::thread::sleep(KNOWN);
     denied("get app/a", &copy);
     denied("writemode on; set app/a 2", &copy);
+    let refused = error_line(&plinth(&copy, &["stream", "list"]));
+    assert!(refused.contains("configure clients="), "{refused}");
     assert!(done("get app/a", &own).contains('1'), "operators need none");
 
     let sign = |time: &str| {

@@ -229,6 +229,8 @@ fn a_dump_is_not_resumed_in_a_file_that_is_of_something_else() {
         ("a\t1\n", &["--begin", "b"], "before --begin"),
         ("z\t4\n", &["--end", "m"], "--end"),
         ("one line of prose\n", &[], "no pair"),
+        ("m\t3\nz\t4\n", &[], "begins with m, and the range with a"),
+        ("b\t2\n", &["--begin", "a", "--end", "n"], "begins with b"),
     ] {
         std::fs::write(&file, content).expect("writes");
         let arguments = [&["dump", &name, "--resume"], more].concat();
@@ -327,5 +329,39 @@ fn a_cluster_file_that_may_only_be_read_serves_every_command_and_server() {
             .arg(&copy)
             .output()
             .expect("it runs"),
+    );
+}
+
+#[test]
+fn a_statement_that_waits_for_a_locked_database_says_so_and_a_lock_tells_its_id() {
+    let cluster = Cluster::start("locked-and-waited-for", 1, &["--engine", "memory"]);
+    let locked = cluster.plinth(&["cli", "--json", "--exec", "lock"]);
+    let locked: serde_json::Value = serde_json::from_slice(&locked.stdout).expect("JSON");
+    let id = locked["id"].as_str().expect("an id");
+    let waited = cluster.plinth(&["cli", "--timeout", "4", "--exec", "get a"]);
+    let said = text(&waited.stderr);
+    assert!(
+        said.starts_with("plinth: waiting for up to 4 s: the database of "),
+        "{said}"
+    );
+    assert!(said.contains(&format!("is locked with {id}")), "{said}");
+    assert!(error_line(&waited).contains("the database is locked"));
+
+    let done = |statement: &str| {
+        text(
+            &cluster
+                .plinth(&["cli", "--tsv", "--exec", statement])
+                .stdout,
+        )
+    };
+    assert_eq!(cluster.cli(&format!("unlock {id}")), "Database unlocked\n");
+    let again = cluster.cli(&format!("unlock {id}"));
+    assert!(again.contains("not locked"), "{again}");
+    let id = done("lock");
+    assert_eq!(cluster.cli(&format!("unlock {id}")), "Database unlocked\n");
+    let line = cluster.cli_fails("include 127.0.0.1:9");
+    assert!(
+        line.contains("127.0.0.1:9 was not excluded; nothing has changed"),
+        "{line}"
     );
 }

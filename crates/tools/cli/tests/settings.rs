@@ -90,7 +90,7 @@ async fn change_classes(cluster: &Cluster, address: impl Fn(u16) -> String) {
     let refused = cluster.say("setclass 127.0.0.1:1 log").await.line();
     assert!(refused.contains("no process of this cluster is at 127.0.0.1:1"));
     let refused = cluster.say(&format!("setclass {} king", address(1))).await;
-    assert!(refused.line().contains("`king' is not a class"));
+    assert!(refused.line().contains("setclass: there is no `king'"));
 
     cluster
         .say(&format!("setclass {} default", address(2)))

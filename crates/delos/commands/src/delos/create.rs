@@ -16,6 +16,7 @@ use plinth_identity::Identity;
 use plinth_rpc::Transport;
 use plinth_runtime::{Duration, join_all, now, random, sleep, timeout};
 use plinth_terminal::Outcome;
+use plinth_terminal::choices::expected;
 use plinth_terminal::numbers::within;
 use plinth_terminal::tls::TlsArguments;
 use serde_json::json;
@@ -66,7 +67,7 @@ pub fn parse_kind(name: &str) -> Result<String, String> {
     let kinds: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
     match kinds.contains(&name) {
         true => Ok(name.into()),
-        false => Err(format!("expected {}", kinds.join(" or "))),
+        false => Err(expected(name, kinds)),
     }
 }
 

@@ -19,6 +19,7 @@ use plinth_runtime::metric::page::Page;
 use plinth_runtime::net::Chosen;
 use plinth_runtime::{Task, spawn};
 use plinth_terminal::children::OVER;
+use plinth_terminal::choices::expected;
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::serving::ServingArguments;
@@ -83,7 +84,7 @@ pub struct Arguments {
 }
 
 fn parse_engine(name: &str) -> Result<EngineKind, String> {
-    EngineKind::parse(name).ok_or_else(|| "expected ssd or memory".into())
+    EngineKind::parse(name).ok_or_else(|| expected(name, ["ssd", "memory"]))
 }
 
 /// Pages about the gateway of a Zelos. Until there is one, and if the replica is of another kind, questions wait.

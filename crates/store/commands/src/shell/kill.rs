@@ -1,5 +1,6 @@
 //! The statement `kill`: ends processes, which their supervisors start again, and roles.
 
+use crate::registered::registered;
 use plinth_core::Uid;
 use plinth_protocol::control::{ClusterInfo, GetClusterInfo, KillRole, RegisterWorker, WORKER};
 use plinth_protocol::role::Role;
@@ -103,11 +104,23 @@ async fn roles_of(connection: &Connection) -> Outcome<Vec<Victim>> {
 }
 
 impl Kill {
+    /// Of the processes that the statement names.
+    fn addresses(&self) -> Vec<SocketAddr> {
+        match self {
+            Kill::These(words) => words.iter().flat_map(|word| word.parse()).collect(),
+            Kill::List | Kill::All => Vec::new(),
+        }
+    }
+
     pub async fn execute(self, connection: &Connection) -> Outcome<Answer> {
-        let processes = processes(&connection.workers().await?);
+        let known = registered(connection, &self.addresses()).await?;
+        let (processes, incomplete) = (processes(&known.workers), known.incomplete());
         let victims = match self {
             Kill::List => {
                 let roles = roles_of(connection).await?;
+                if let Some(line) = incomplete {
+                    eprintln!("this is not all: {line}");
+                }
                 let row = |victim: &Victim| {
                     let id = victim.role.map_or(String::new(), |_| victim.id.to_string());
                     (victim.name(), victim.address.to_string(), id)
@@ -115,7 +128,10 @@ impl Kill {
                 let all = processes.iter().chain(&roles);
                 return Ok(Answer::Roles(all.map(row).collect()));
             }
-            Kill::All => processes,
+            Kill::All => match incomplete {
+                Some(line) => return Err(format!("{line}; nothing has been ended")),
+                None => processes,
+            },
             Kill::These(words) => {
                 // Processes can be ended while the cluster has no roles.
                 let is_role = |word: &String| word.parse::<SocketAddr>().is_err();

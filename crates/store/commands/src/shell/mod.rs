@@ -21,13 +21,18 @@ mod settings;
 mod statement;
 mod throttle;
 
+use plinth_runtime::{Duration, Either, race, sleep};
 use plinth_terminal::Outcome;
-use plinth_terminal::connect::{self, ClusterArguments};
+use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::shell::answer::{Answer, FormArguments};
 use plinth_terminal::shell::complete::{Completer, complete as completed};
 use plinth_terminal::shell::runner;
 use session::Session;
 use statement::Statement;
+use std::convert::Infallible;
+
+/// Whoever waits for so long is told why.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args, Debug)]
 struct Arguments {
@@ -58,6 +63,15 @@ fn run(arguments: Arguments) -> Outcome {
         session.end(outcome)
     });
     runner::told(outcome, form)
+}
+
+/// Says why a statement waits, when it has waited for a while.
+async fn tell_of_wait(connection: &Connection) {
+    sleep(PATIENCE).await;
+    if let Some(line) = connection.why_it_waits().await.line() {
+        let seconds = connection.timeout.as_secs();
+        eprintln!("plinth: waiting for up to {seconds} s: {line}");
+    }
 }
 
 impl runner::Session for Session {
@@ -92,6 +106,16 @@ impl runner::Session for Session {
     }
 
     async fn execute(&mut self, statement: Statement) -> Outcome<Answer> {
-        Session::execute(self, statement).await
+        let connection = statement.waits_unseen().then(|| self.connection.clone());
+        let telling = async move {
+            if let Some(connection) = connection {
+                tell_of_wait(&connection).await;
+            }
+            std::future::pending::<Infallible>().await
+        };
+        match race(Session::execute(self, statement), telling).await {
+            Either::Left(answer) => answer,
+            Either::Right(never) => match never {},
+        }
     }
 }

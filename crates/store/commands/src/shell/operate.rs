@@ -1,10 +1,13 @@
 //! Statements of an operator that change the database: configuration, exclusion, the lock.
 
 use super::session::Session;
+use super::settings::Setting;
 use super::statement::Management;
+use crate::registered::{REGISTRATION_LIMIT, registered};
 use plinth_control::consistency::{Compared, Comparison};
 use plinth_control::exclusion::Target;
 use plinth_control::{coordinators, distribution, exclusion, management};
+use plinth_coordination::ClusterFile;
 use plinth_core::Uid;
 use plinth_measure::grouped;
 use plinth_protocol::control::{
@@ -19,8 +22,6 @@ use std::net::SocketAddr;
 
 /// Interval between checks whether excluded processes still hold data.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-/// All processes that run have registered with a new controller by then.
-const REGISTRATION_LIMIT: Duration = Duration::from_secs(6);
 /// A resolver that does not answer within this time is not waited for.
 const RESOLVE_LIMIT: Duration = Duration::from_secs(2);
 
@@ -144,7 +145,9 @@ impl Session {
             };
             let database = &self.connection.database;
             if began.elapsed() >= REGISTRATION_LIMIT
-                || management::are_all_known(database, &workers).await?
+                || management::unknown_servers(database, &workers)
+                    .await?
+                    .is_empty()
             {
                 return Err(refusal);
             }
@@ -170,6 +173,7 @@ impl Session {
                 list_excluded(&management::configured(database).await?.excluded)
             }
             Management::Exclude { targets, force, .. } => {
+                registered(&self.connection, &[]).await?;
                 let act = async |workers: &[RegisterWorker]| {
                     management::exclude(database, workers, &targets, force).await
                 };
@@ -178,15 +182,21 @@ impl Session {
                 format!("Excluded; their data is on its way to others{warning}").into()
             }
             Management::Include(targets) => {
+                let mut before = management::configured(database).await?.excluded;
                 management::include(database, &targets).await?;
-                "Included".into()
+                before.retain(|target| targets.is_empty() || targets.contains(target));
+                included(&targets, &before)?.into()
             }
             Management::Lock => {
                 let id = Uid(plinth_runtime::random::uid());
                 management::lock(database, id).await?;
-                format!("Database locked\n`unlock {id}' unlocks it").into()
+                let text = format!("Database locked\n`unlock {id}' unlocks it");
+                Answer::WithId(text, id.to_string())
             }
             Management::Setting(setting) => {
+                if let Setting::Class(address, _) = &setting {
+                    registered(&self.connection, &[*address]).await?;
+                }
                 let act = async |workers: &[RegisterWorker]| {
                     setting.clone().apply(database, workers).await
                 };
@@ -200,10 +210,10 @@ impl Session {
             }
             Management::Throttle(throttling) => throttling.apply(database).await?,
             Management::Coordinators(wanted) => self.change_coordinators(wanted).await?.into(),
-            Management::Unlock(id) => {
-                management::unlock(database, id).await?;
-                "Database unlocked".into()
-            }
+            Management::Unlock(id) => match management::unlock(database, id).await? {
+                true => "Database unlocked".into(),
+                false => "The database is not locked; nothing has changed".into(),
+            },
         };
         self.tell_controller().await;
         Ok(answer)
@@ -239,7 +249,8 @@ impl Session {
             if coordinators.file().number() > before.number() {
                 // This program may end before its background task writes the file.
                 self.connection.update_cluster_file().await;
-                return Ok(format!("Coordinators changed: {}", coordinators.file()));
+                let file = coordinators.file();
+                return Ok(format!("Coordinators changed: {file}{}", even(&file)));
             }
             let request = ChangeCoordinators {
                 coordinators: wanted.clone(),
@@ -332,6 +343,36 @@ impl Session {
     }
 }
 
+/// What is to be said of the end of exclusions, of which these were `found`.
+fn included(targets: &[Target], found: &[Target]) -> Outcome<String> {
+    let others = targets.iter().filter(|target| !found.contains(target));
+    let others: Vec<String> = others.map(Target::to_string).collect();
+    let others = others.join(", ");
+    match (found.is_empty(), targets.is_empty(), others.is_empty()) {
+        (true, true, _) => Ok("Nobody was excluded; nothing has changed".into()),
+        (true, false, _) => Err(format!(
+            "{others} was not excluded; nothing has changed; `exclude' lists what is"
+        )),
+        (false, _, true) => Ok("Included".into()),
+        (false, _, false) => Ok(format!(
+            "Included; {others} was not excluded; `exclude' lists what is"
+        )),
+    }
+}
+
+/// A warning about an even number of coordinators, of which no more may fail than of one fewer.
+fn even(file: &ClusterFile) -> String {
+    let count = file.coordinators.len();
+    match count % 2 {
+        0 => format!(
+            "\nWARNING: of {count} coordinators {} may fail, as of {}; name one more",
+            count - file.majority(),
+            count - 1
+        ),
+        _ => String::new(),
+    }
+}
+
 fn bytes_of(compared: &Compared) -> String {
     let (rows, bytes) = (compared.rows as f64, compared.bytes as f64);
     format!("{} rows, {} bytes", grouped(rows), grouped(bytes))
@@ -347,4 +388,32 @@ fn list_excluded(excluded: &[Target]) -> Answer {
     };
     let rows = excluded.iter().map(|target| vec![target.to_string()]);
     Answer::Table(text, rows.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_ends_an_exclusion_that_is_none_is_told_so() {
+        let target = |text: &str| Target::parse(text).expect("valid");
+        let (one, other) = (target("10.0.0.1:4500"), target("10.0.0.2"));
+        let both = [one.clone(), other.clone()];
+        assert_eq!(included(&both, &both), Ok("Included".into()));
+        assert_eq!(included(&[], &both), Ok("Included".into()));
+        assert!(included(&[], &[]).is_ok_and(|text| text.starts_with("Nobody")));
+        let some = included(&both, std::slice::from_ref(&one)).expect("one was");
+        assert!(some.contains("10.0.0.2 was not excluded"), "{some}");
+        let none = included(&[other], &[]).expect_err("it was not");
+        assert!(none.contains("nothing has changed"), "{none}");
+    }
+
+    #[test]
+    fn an_even_number_of_coordinators_is_warned_of() {
+        let warned =
+            |places: &str| even(&ClusterFile::parse(&format!("a:b@{places}")).expect("valid"));
+        assert_eq!(warned("10.0.0.1:1"), "");
+        assert!(warned("10.0.0.1:1,10.0.0.2:1").contains("of 2 coordinators 0 may fail, as of 1"));
+        assert_eq!(warned("10.0.0.1:1,10.0.0.2:1,10.0.0.3:1"), "");
+    }
 }

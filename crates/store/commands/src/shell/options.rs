@@ -1,6 +1,7 @@
 //! Options of transactions that are useful in a shell.
 
 use plinth_client::TransactionOption;
+use plinth_terminal::choices::missing;
 
 /// Name, code, whether it takes a number, description.
 #[rustfmt::skip]
@@ -46,8 +47,11 @@ pub fn parse(name: &str, number: Option<&str>) -> Result<Chosen, String> {
     let name = name.to_ascii_lowercase();
     let Some((name, code, takes_number, _)) = OPTIONS.iter().find(|(known, ..)| *known == name)
     else {
-        return Err(format!(
-            "there is no option `{name}'; `help options' lists them"
+        return Err(missing(
+            "option",
+            &name,
+            names(),
+            "`help options' lists them",
         ));
     };
     let value = match (takes_number, number) {
@@ -101,6 +105,8 @@ mod tests {
         ] {
             assert!(parse(name, number).is_err(), "{name} {number:?}");
         }
+        let line = parse("lock_awar", None).expect_err("it has a slip");
+        assert!(line.ends_with("did you mean `lock_aware'?"), "{line}");
         assert!(
             names().all(|name| { parse(name, None).is_ok() || parse(name, Some("100")).is_ok() })
         );

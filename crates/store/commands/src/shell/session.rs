@@ -14,7 +14,7 @@ use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either};
 use plinth_server::{NotCreated, create_database};
 use plinth_terminal::Outcome;
-use plinth_terminal::connect::Connection;
+use plinth_terminal::connect::{Connection, explain};
 use plinth_terminal::shell::answer::Answer;
 
 /// Limit of the check whether the database is locked. If it takes longer, the cluster counts as silent.
@@ -35,21 +35,6 @@ pub struct Session {
     pub(super) options: Vec<Chosen>,
     writes_allowed: bool,
     pub(super) looker: Looker,
-}
-
-/// The text of an error, with a hint where one helps.
-fn explain(error: Error) -> String {
-    let hint = match error {
-        Error::not_committed => "; another transaction wrote what this one read: begin anew",
-        Error::transaction_too_old => "; a transaction may take five seconds: begin anew",
-        Error::inverted_range => "; exchange begin and end",
-        Error::permission_denied => {
-            "; its key, its token or `configure clients=' allows less: see docs/security.md"
-        }
-        Error::key_outside_legal_range => "; keys from \\xff on belong to the system",
-        _ => "",
-    };
-    format!("{error}{hint}")
 }
 
 impl Session {

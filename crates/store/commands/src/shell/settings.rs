@@ -10,6 +10,7 @@ use plinth_identity::tokens::PublicKey;
 use plinth_protocol::control::{ProcessClass, RegisterWorker};
 use plinth_runtime::knobs::{self, Knobs};
 use plinth_terminal::Outcome;
+use plinth_terminal::choices::unknown;
 use plinth_terminal::shell::answer::Answer;
 use std::net::SocketAddr;
 
@@ -62,9 +63,8 @@ fn parse_class(name: &str) -> Result<Option<ProcessClass>, String> {
     if name == "default" {
         return Ok(None);
     }
-    let class = ProcessClass::parse(name).ok_or_else(|| {
-        format!("setclass: `{name}' is not a class; there are unset, storage, log, stateless, tester and default")
-    })?;
+    const ALL: [&str; 6] = ["unset", "storage", "log", "stateless", "tester", "default"];
+    let class = ProcessClass::parse(name).ok_or_else(|| unknown("setclass", name, ALL))?;
     Ok(Some(class))
 }
 

@@ -54,6 +54,30 @@ pub enum Statement {
     Exit,
 }
 
+impl Statement {
+    /// Whether it waits for the database, within the time-out, and says nothing meanwhile. Others are there to wait,
+    /// or tell the state themselves.
+    pub fn waits_unseen(&self) -> bool {
+        match self {
+            Statement::Get(_)
+            | Statement::GetRange(..)
+            | Statement::Set(..)
+            | Statement::Clear(_)
+            | Statement::ClearRange(..)
+            | Statement::GetVersion
+            | Statement::Commit
+            | Statement::Tenant(_)
+            | Statement::GetLocation(_)
+            | Statement::Kill(_)
+            | Statement::Status(_) => true,
+            Statement::Manage(management) => {
+                !matches!(management, Management::Exclude { wait: true, .. })
+            }
+            _ => false,
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StatusKind {
     /// Availability in one line.
@@ -348,6 +372,10 @@ fn parse_targets(words: &[Vec<u8>]) -> Result<Vec<Target>, String> {
     words.iter().map(parse).collect()
 }
 
+/// The line about a word of FoundationDB's.
+const TENANTS_ARE_THERE: &str = "configure: `tenant_mode=' is not known: a database has tenants, and keys without \
+     one, as in FoundationDB's mode optional_experimental; nothing switches them on or off";
+
 /// The line about a word of `configure` that is none.
 fn no_configuration(word: &str) -> String {
     const WORDS: [&str; 12] = [
@@ -391,18 +419,20 @@ fn parse_change(words: &[Vec<u8>]) -> Result<ConfigChange, String> {
                 change.clients = Some(Clients::from_name(count).ok_or_else(bad)?);
                 continue;
             }
-            let count: u32 = count.parse().map_err(|_| {
+            let roles = match name {
+                "logs" => &mut change.logs,
+                "commit_proxies" | "proxies" => &mut change.commit_proxies,
+                "grv_proxies" => &mut change.grv_proxies,
+                "resolvers" => &mut change.resolvers,
+                "tenant_mode" => return Err(TENANTS_ARE_THERE.into()),
+                _ => return Err(bad()),
+            };
+            let count = count.parse().map_err(|_| {
                 format!(
                     "configure: `{word}': after {name}= comes a number of roles, as in {name}=3"
                 )
             })?;
-            match name {
-                "logs" => change.logs = Some(count),
-                "commit_proxies" | "proxies" => change.commit_proxies = Some(count),
-                "grv_proxies" => change.grv_proxies = Some(count),
-                "resolvers" => change.resolvers = Some(count),
-                _ => return Err(bad()),
-            }
+            *roles = Some(count);
         }
     }
     Ok(change)
@@ -473,6 +503,12 @@ mod tests {
             ("configure doble", "did you mean `double'?"),
             ("configure new triple log=3", "did you mean `logs=3'?"),
             ("configure clients=nobody", "`help configure' lists"),
+            (
+                "configure tenant_mode=disabled",
+                "`tenant_mode=' is not known: a database has tenants",
+            ),
+            ("configure log=x", "did you mean `logs=x'?"),
+            ("configure logs=x", "a number of roles"),
             ("renametenant a", "usage: renametenant OLD NEW"),
             ("tenant rename a", "usage: tenant create"),
         ] {

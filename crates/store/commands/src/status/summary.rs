@@ -1,7 +1,9 @@
 //! The status of a cluster for people, 80 columns wide.
 
 use plinth_measure::grouped;
-use plinth_terminal::status::{full_disks, is_available, recovery, sick_disks};
+use plinth_terminal::status::{
+    full_disks, is_available, is_never_created, lost_database, recovery, sick_disks,
+};
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -93,14 +95,18 @@ pub fn summary(document: &Value, cluster_file: &str) -> String {
 fn database(document: &Value) -> String {
     let cluster = &document["cluster"];
     let lock = &cluster["database_lock_state"];
-    let is_new = cluster["recovery_state"]["name"] == "configuration_never_created";
     match (is_available(document), lock["locked"].as_bool()) {
         (true, Some(true)) => format!(
             "available, and locked with {}: `unlock' in plinth cli opens it",
             word(&lock["lock_uid"])
         ),
         (true, _) => "available".into(),
-        _ if is_new => "not created: `configure new single ssd' in plinth cli does that".into(),
+        _ if is_never_created(cluster) => {
+            "not created: `configure new single ssd' in plinth cli does that".into()
+        }
+        _ if lost_database(cluster).is_some() => {
+            "lost by the coordinators; see Lost coordinators in docs/operating.md".into()
+        }
         _ => "unavailable".into(),
     }
 }
@@ -505,6 +511,8 @@ mod tests {
         document["cluster"]["recovery_state"] =
             serde_json::json!({"name": "configuration_never_created"});
         assert!(database(&document).starts_with("not created"));
+        document["cluster"]["recovery_state"]["waits_for"] = "127.0.0.1:4500 holds data".into();
+        assert!(database(&document).starts_with("lost by the coordinators"));
         document["cluster"]["recovery_state"] = Value::Null;
         assert_eq!(database(&document), "unavailable");
     }

@@ -211,7 +211,7 @@ impl Operator {
                 .add("a read version was given while the database was locked".into());
         }
         plinth_runtime::sleep(Duration::from_millis(range(1..2000))).await;
-        management::unlock(database, id).await
+        management::unlock(database, id).await.map(drop)
     }
 }
 

@@ -41,6 +41,8 @@ pub enum Answer {
     Text(String),
     /// The text for a person, and the same as rows of fields, which have their escapes.
     Table(String, Vec<Vec<String>>),
+    /// The text for a person, and the id that a program needs of it.
+    WithId(String, String),
     Value(Key, Option<Value>),
     /// Rows, limit of the request, keys only.
     Rows(Vec<(Key, Value)>, i32, bool),
@@ -117,6 +119,7 @@ impl Answer {
             }
             Answer::Table(_, rows) => rows.clone(),
             Answer::Whole { rows, .. } => rows.clone().unwrap_or_default(),
+            Answer::WithId(_, id) => vec![vec![id.clone()]],
             Answer::Value(key, Some(value)) | Answer::Changed(key, Some(value)) => {
                 vec![pair(key, value)]
             }
@@ -145,9 +148,10 @@ impl Answer {
     fn text(&self) -> String {
         match self {
             Answer::Nothing => String::new(),
-            Answer::Text(text) | Answer::Table(text, _) | Answer::Whole { text, .. } => {
-                text.clone()
-            }
+            Answer::Text(text)
+            | Answer::Table(text, _)
+            | Answer::Whole { text, .. }
+            | Answer::WithId(text, _) => text.clone(),
             Answer::Value(key, Some(value)) => pair(key, value),
             Answer::Value(key, None) => format!("`{}': not found", printable(key)),
             Answer::Rows(rows, limit, keys_only) => {
@@ -185,6 +189,7 @@ impl Answer {
             Answer::Nothing => json!({"ok": true}),
             Answer::Text(text) => json!({"ok": true, "text": text}),
             Answer::Table(text, rows) => json!({"ok": true, "text": text, "rows": rows}),
+            Answer::WithId(text, id) => json!({"ok": true, "text": text, "id": id}),
             Answer::Value(key, value) => json!({
                 "ok": true, "key": printable(key), "found": value.is_some(), "value": value.as_deref().map(printable),
             }),
@@ -260,6 +265,14 @@ mod tests {
             Answer::Value("a\0".into(), None).render(Form::Text),
             "`a\\x00': not found"
         );
+        let locked = Answer::WithId("locked".into(), "00ff".into());
+        for (form, text) in [
+            (Form::Text, "locked"),
+            (Form::Tsv, "00ff"),
+            (Form::Json, r#"{"id":"00ff","ok":true,"text":"locked"}"#),
+        ] {
+            assert_eq!(locked.render(form), text);
+        }
         assert_eq!(
             Answer::Committed(Some(123)).render(Form::Text),
             "Committed (123)"

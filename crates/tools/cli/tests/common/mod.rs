@@ -470,9 +470,14 @@ pub fn json_error(output: &Output) -> String {
     object["error"].as_str().expect("a text").to_owned()
 }
 
+/// What statements say while they wait, on a line of its own before the outcome.
+const WAITING: &str = "plinth: waiting for up to ";
+
 /// Asserts that the command failed with exit code 1 and one line, and returns that line.
 pub fn error_line(output: &Output) -> String {
     let stderr = text(&output.stderr);
+    let lines = stderr.split_inclusive('\n');
+    let stderr: String = lines.filter(|line| !line.starts_with(WAITING)).collect();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert_eq!(stderr.trim_end().lines().count(), 1, "{stderr}");
     assert!(stderr.starts_with("plinth: "), "{stderr}");
