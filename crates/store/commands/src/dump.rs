@@ -8,7 +8,7 @@
 
 use crate::rows::{self, Format, RangeArguments};
 use plinth_client::{RangeOptions, StreamingMode, Transaction};
-use plinth_core::key::key_after;
+use plinth_core::key::{key_after, printable};
 use plinth_core::{Error, Key, KeyRange, Value};
 use plinth_measure::grouped;
 use plinth_runtime::now;
@@ -16,7 +16,7 @@ use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::outputs::why_not_made;
 use plinth_terminal::{Outcome, progress};
 use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 
 const WRITE_BUFFER_BYTES: usize = 1 << 20;
 /// Bytes requested per read.
@@ -67,9 +67,13 @@ async fn write(arguments: &Arguments, connection: &Connection, mut range: KeyRan
     let out: Box<dyn Write> = if arguments.file == "-" {
         Box::new(std::io::stdout())
     } else {
-        let (opened, last) = open_output(arguments, format, &range)?;
-        if let Some(last) = last {
-            range.begin = key_after(&last);
+        let (opened, kept) = open_output(arguments, format, &range)?;
+        if let Some(kept) = kept {
+            if !arguments.force {
+                check_begin(&arguments.file, connection, &range, &kept.first).await?;
+            }
+            cut(&arguments.file, &opened, kept.whole_bytes)?;
+            range.begin = key_after(&kept.last);
             has_some = true;
         }
         let written = opened.try_clone();
@@ -89,13 +93,58 @@ async fn write(arguments: &Arguments, connection: &Connection, mut range: KeyRan
     Ok(())
 }
 
-/// Opens the file to append to. Also returns the key of its last line, if the file is an unfinished dump of the
-/// range. A file that cannot be one is refused and left unchanged.
+/// What is in a file that an unfinished dump has left.
+struct Kept {
+    /// Keys of its first and of its last whole line.
+    first: Key,
+    last: Key,
+    whole_bytes: u64,
+}
+
+/// Refuses a file that begins behind the first key of the range: it is a dump of another range, and what is before it
+/// would never be written.
+async fn check_begin(
+    name: &str,
+    connection: &Connection,
+    range: &KeyRange,
+    first: &Key,
+) -> Outcome {
+    let before = KeyRange::new(range.begin.clone(), first.clone());
+    let read = connection.database.run(async |t| {
+        let rows = t.get_rows(before.clone(), RangeOptions::limit(1), true);
+        rows.await
+    });
+    let found = match read.await {
+        Ok(rows) => rows,
+        Err(Error::transaction_timed_out) => return Err(connection.explain_silence().await),
+        Err(error) => return Err(format!("cannot read: {}", connect::explain(error))),
+    };
+    match found.first() {
+        None => Ok(()),
+        Some((missing, _)) => Err(format!(
+            "{name}: it begins with {}, and the range with {}: it is no beginning of this dump; say the --begin and \
+             --end that it was begun with, choose another name, or leave the keys before it out with --force",
+            printable(first),
+            printable(missing)
+        )),
+    }
+}
+
+/// Removes what was not written whole.
+fn cut(name: &str, mut file: &File, whole_bytes: u64) -> Outcome {
+    let cannot = |error: std::io::Error| format!("{name}: {error}");
+    file.set_len(whole_bytes).map_err(cannot)?;
+    file.seek(SeekFrom::Start(whole_bytes)).map_err(cannot)?;
+    Ok(())
+}
+
+/// Opens the file to append to. Also returns what is in it, if the file can be an unfinished dump of the range. A file
+/// that cannot be one is refused. It is left unchanged.
 fn open_output(
     arguments: &Arguments,
     format: Format,
     range: &KeyRange,
-) -> Outcome<(File, Option<Key>)> {
+) -> Outcome<(File, Option<Kept>)> {
     let name = &arguments.file;
     let cannot = |error: std::io::Error| format!("{name}: {error}");
     if !arguments.resume {
@@ -118,29 +167,39 @@ fn open_output(
     let no_dump = |what: &str| {
         format!("{name}: {what}: it is no beginning of this dump; choose another name")
     };
-    let last = match last {
-        Some(line) => Some(
-            rows::parse(format, &line)
-                .map_err(|what| no_dump(&format!("its last line is no pair: {what}")))?
-                .0,
-        ),
-        None if file.metadata().map_err(cannot)?.len() > 0 => {
-            return Err(no_dump("there is no whole line in it"));
-        }
-        None => None,
+    let key = |which: &str, line: &[u8]| {
+        let pair = rows::parse(format, line);
+        let pair = pair.map_err(|what| no_dump(&format!("its {which} line is no pair: {what}")));
+        pair.map(|(key, _)| key)
     };
-    match &last {
-        Some(last) if *last < range.begin => {
-            return Err(no_dump("its last key is before --begin"));
-        }
-        Some(last) if *last >= range.end => {
-            return Err(no_dump("its last key is not before --end"));
-        }
-        _ => {}
+    let Some(last) = last else {
+        return match file.metadata().map_err(cannot)?.len() {
+            0 => Ok((file, None)),
+            _ => Err(no_dump("there is no whole line in it")),
+        };
+    };
+    let kept = Kept {
+        first: key("first", &first_line(&mut file).map_err(cannot)?)?,
+        last: key("last", &last)?,
+        whole_bytes,
+    };
+    if kept.first < range.begin {
+        return Err(no_dump("its first key is before --begin"));
     }
-    file.set_len(whole_bytes).map_err(cannot)?;
-    file.seek(SeekFrom::Start(whole_bytes)).map_err(cannot)?;
-    Ok((file, last))
+    if kept.last >= range.end {
+        return Err(no_dump("its last key is not before --end"));
+    }
+    Ok((file, Some(kept)))
+}
+
+/// The first line of a file that has one, without its end.
+fn first_line(file: &mut File) -> std::io::Result<Vec<u8>> {
+    file.seek(SeekFrom::Start(0))?;
+    let mut line = Vec::new();
+    let mut begin = BufReader::new(file.take(rows::LINE_BYTES_MAX as u64));
+    begin.read_until(b'\n', &mut line)?;
+    line.pop_if(|end| *end == b'\n');
+    Ok(line)
 }
 
 /// Number of bytes of the file that are whole lines, and the last of these lines.
@@ -267,7 +326,10 @@ async fn go_on(
         Error::transaction_timed_out => Err(connection.explain_silence().await),
         error => match transaction.on_error(error).await {
             Ok(()) => Ok(None),
-            Err(error) => Err(format!("cannot read on after {count} pairs: {error}")),
+            Err(error) => Err(format!(
+                "cannot read on after {count} pairs: {}",
+                connect::explain(error)
+            )),
         },
     }
 }
@@ -314,6 +376,9 @@ mod tests {
             let mut file = File::open(&path).expect("opens");
             let found = last_line(&mut file).expect("reads");
             assert_eq!(found, (whole, last.map(|l| l.as_bytes().to_vec())));
+            if last.is_some() {
+                assert_eq!(first_line(&mut file).expect("reads"), b"a\t1");
+            }
         }
         std::fs::remove_file(&path).expect("removes");
     }
