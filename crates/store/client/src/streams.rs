@@ -527,6 +527,40 @@ impl Stream {
         found.into_iter().map(consumer).collect()
     }
 
+    /// All consumers with their positions, by name, and how many versions old the oldest entry is that each has not
+    /// handled; 0 if it has handled all.
+    pub async fn lags(&self, transaction: &Transaction) -> Result<Vec<(Key, Position, Version)>> {
+        let version = transaction.get_read_version().await?;
+        let head = system_rows::get(transaction, &rows::head_key(self.id)).await?;
+        let head = head.map(position_in).transpose()?;
+        let mut lags = Vec::new();
+        for (name, at) in self.consumers(transaction).await? {
+            let oldest = match head {
+                Some(head) if head >= at => self.oldest(transaction, at).await?,
+                _ => None,
+            };
+            lags.push((
+                name,
+                at,
+                oldest.map_or(0, |oldest| (version - oldest).max(0)),
+            ));
+        }
+        Ok(lags)
+    }
+
+    /// The version of the first entry at or after `at`; of `at` itself, if entries from there on have been cut.
+    async fn oldest(&self, transaction: &Transaction, at: Position) -> Result<Option<Version>> {
+        let first = StreamLimit {
+            entries: 1,
+            bytes: 1,
+        };
+        match self.read(transaction, at, first).await {
+            Ok(batch) => Ok(batch.entries.first().map(|entry| entry.position.version)),
+            Err(Error::stream_too_old) => Ok(Some(at.version)),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The oldest position that can be read.
     pub async fn floor(&self, transaction: &Transaction) -> Result<Position> {
         refuse_tenant(transaction)?;

@@ -196,7 +196,7 @@ impl Named {
                 "{name}: a name has 1 to 255 bytes without a zero byte, only a stream that was made with \
                 --append is appended to, and ranges have keys below \\xff and a BEGIN before their END"
             ),
-            error => format!("{name}: {error}"),
+            error => format!("{name}: {}", connect::explain(error)),
         }
     }
 
@@ -304,19 +304,18 @@ impl List {
                 let stream = tr.open_stream(&info.name).await?;
                 let range = plinth_core::streams::entries_range(stream.id());
                 let size = tr.get_estimated_range_size_bytes(range.begin, range.end);
-                let (bytes, consumers) = (size.await?, stream.consumers(&tr).await?);
+                let (bytes, consumers) = (size.await?, stream.lags(&tr).await?);
                 rows.push((info, bytes, consumers));
             }
-            Ok((tr.get_read_version().await?, rows))
+            Ok(rows)
         });
-        let (version, rows) = listed.await.map_err(|error| error.to_string())?;
-        let lag =
-            |at: Position| (version + 1 - at.version).max(0) as f64 / VERSIONS_PER_SECOND as f64;
+        let rows = listed.await.map_err(connect::explain)?;
+        let seconds = |versions: i64| versions as f64 / VERSIONS_PER_SECOND as f64;
         for (info, bytes, consumers) in rows {
             let (name, record) = (printable(&info.name), &info.record);
             let consumers: Vec<_> = consumers
                 .iter()
-                .map(|(who, at)| (printable(who), *at, lag(*at)))
+                .map(|(who, at, behind)| (printable(who), *at, seconds(*behind)))
                 .collect();
             if self.json {
                 let consumers = consumers.iter().map(|(who, at, lag_s)| {

@@ -43,7 +43,8 @@ const MEASURED_EVERY: u64 = 5;
 
 metric! {
     STREAM_BYTES: Gauge = "plinth_stream_bytes", "approximate bytes of the entries of a stream";
-    STREAM_LAG_SECONDS: Gauge = "plinth_stream_lag_seconds", "seconds by which a consumer of a stream is behind";
+    STREAM_LAG_SECONDS: Gauge = "plinth_stream_lag_seconds",
+        "age of the oldest entry that a consumer of a stream has not handled";
 }
 
 pub(crate) async fn trim(database: Database, sizes: Rc<Sizes>) {
@@ -203,7 +204,7 @@ pub(crate) struct StreamState {
     pub info: StreamInfo,
     pub bytes: i64,
     pub floor: Position,
-    /// Names of consumers, with the seconds by which each lags behind, counted in versions.
+    /// Names of consumers, with the age in seconds of the oldest entry that each has not handled, counted in versions.
     pub consumers: Vec<(plinth_core::Key, f64)>,
 }
 
@@ -249,13 +250,14 @@ async fn state(
             size.await?
         }
     };
-    let version = tr.get_read_version().await?;
-    let lag = |at: Position| (version + 1 - at.version).max(0) as f64 / VERSIONS_PER_SECOND as f64;
-    let consumers = stream.consumers(tr).await?.into_iter();
+    let lags = stream.lags(tr).await?.into_iter();
+    let seconds = |versions: Version| versions as f64 / VERSIONS_PER_SECOND as f64;
     Ok(StreamState {
         bytes,
         floor: stream.floor(tr).await?,
-        consumers: consumers.map(|(name, at)| (name, lag(at))).collect(),
+        consumers: lags
+            .map(|(name, _, behind)| (name, seconds(behind)))
+            .collect(),
         info,
     })
 }

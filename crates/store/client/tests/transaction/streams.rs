@@ -264,6 +264,56 @@ fn two_that_consume_for_one_name_do_not_both_commit() {
 }
 
 #[test]
+fn a_consumer_that_has_handled_all_is_not_behind() {
+    block_on(async {
+        let (database, stream) = with_stream().await;
+        append(&database, &stream, &[4]).await;
+        let behind = async || {
+            let tr = database.create_transaction();
+            let version = tr.get_read_version().await.expect("known");
+            let lags = stream.lags(&tr).await.expect("reads");
+            let [(name, at, behind)] = &lags[..] else {
+                panic!("{lags:?}");
+            };
+            assert_eq!(name, "reader");
+            (*at, *behind, version)
+        };
+        let note = async |at: Position| {
+            let tr = database.create_transaction();
+            stream.set_position(&tr, "reader", at).await.expect("noted");
+            tr.commit().await.expect("commits");
+        };
+        let batch = {
+            let tr = database.create_transaction();
+            let read = stream.read(&tr, Position::START, StreamLimit::default());
+            read.await.expect("reads")
+        };
+        note(Position::START).await;
+        let (_, all, version) = behind().await;
+        let oldest = batch.entries[0].position.version;
+        assert_eq!(all, version - oldest);
+        note(batch.entries[3].position.next()).await;
+        assert_eq!(behind().await.1, 0, "right behind its last entry");
+        note(batch.next).await;
+        // Versions pass while nothing is appended.
+        database
+            .run(async |tr| {
+                tr.set("elsewhere", "1");
+                Ok(())
+            })
+            .await
+            .expect("commits");
+        assert_eq!(behind().await.1, 0);
+        append(&database, &stream, &[1]).await;
+        let (at, new, version) = behind().await;
+        assert!(
+            new < version - at.version,
+            "the age of the entry, not of the position"
+        );
+    });
+}
+
+#[test]
 fn a_wait_ends_with_the_next_entry_or_with_the_stream() {
     block_on(async {
         let (database, stream) = with_stream().await;
