@@ -472,12 +472,15 @@ pub fn json_error(output: &Output) -> String {
 
 /// What statements say while they wait, on a line of its own before the outcome.
 const WAITING: &str = "plinth: waiting for up to ";
+/// What those are told first who use words of a former release.
+const FORMER: &str = " now; the former words work for one release more\n";
 
 /// Asserts that the command failed with exit code 1 and one line, and returns that line.
 pub fn error_line(output: &Output) -> String {
     let stderr = text(&output.stderr);
     let lines = stderr.split_inclusive('\n');
-    let stderr: String = lines.filter(|line| !line.starts_with(WAITING)).collect();
+    let is_aside = |line: &&str| line.starts_with(WAITING) || line.ends_with(FORMER);
+    let stderr: String = lines.filter(|line| !is_aside(line)).collect();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert_eq!(stderr.trim_end().lines().count(), 1, "{stderr}");
     assert!(stderr.starts_with("plinth: "), "{stderr}");
