@@ -453,7 +453,9 @@ impl Connection {
         if looks.iter().filter(answer).count() < file.majority() {
             return None;
         }
-        let found = Family::Store.other_behind(&self.transport, file).await?;
+        // Its own transport: only servers may look there, and who is refused once gives up elsewhere, too.
+        let transport = Transport::client_with(self.credentials.clone());
+        let found = Family::Store.other_behind(&transport, file).await?;
         Some(format!(
             "cluster file {}: {}",
             self.path.display(),
