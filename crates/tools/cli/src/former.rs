@@ -49,8 +49,12 @@ pub fn translated(arguments: Vec<OsString>) -> Vec<OsString> {
     [program, to_file(words)].concat()
 }
 
-/// The line for who has written `said`, which is `now`; `None` if nothing in it is of a former release.
+/// The line for who has written `said`, which is `now`; `None` if nothing in it is of a former release, or if a program
+/// has asked for JSON: it reads standard error, too.
 pub fn notice(program: &Command, said: &[OsString], now: &[OsString]) -> Option<String> {
+    if said.iter().any(|word| word == "--json") {
+        return None;
+    }
     let (former, now) = match said == now {
         true => former_flag(program, now)?,
         false => differing(said, now),
@@ -224,7 +228,7 @@ mod tests {
                 ]),
             ),
             (
-                "delos status s --json",
+                "delos status s",
                 Some([
                     "`plinth delos status' is `plinth delos status -C' now",
                     "release more",
@@ -242,6 +246,7 @@ mod tests {
             ("server --machine a --pages b", None),
             ("tools sim run --seed 1", None),
             ("keeper", None),
+            ("delos status s --json", None),
         ] {
             let (said, now) = (line(said), translated(line(said)));
             let told = notice(&crate::program(), &said, &now);
