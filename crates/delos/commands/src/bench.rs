@@ -4,6 +4,7 @@ use plinth_delos_bench::figure::{Figure, page};
 use plinth_delos_bench::parts::{Part, measure};
 use plinth_delos_bench::plan::Plan;
 use plinth_runtime::Duration;
+use plinth_terminal::choices::among;
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::{raise_file_limit, unless_interrupted};
 use plinth_terminal::seconds::parse_positive;
@@ -13,7 +14,7 @@ use std::path::PathBuf;
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
     /// What to measure; `list` explains the parts. Default: all
-    #[arg(value_name = "PART", value_parser = parse_part)]
+    #[arg(value_name = "PART", hide_possible_values = true, value_parser = among(offered(), parse_part))]
     parts: Vec<Asked>,
     /// Seconds of each measured interval
     #[arg(long, alias = "seconds", value_name = "SECONDS", default_value_t = 2.0, value_parser = parse_positive)]
@@ -39,6 +40,11 @@ pub struct Arguments {
 enum Asked {
     List,
     One(Part),
+}
+
+/// Words for [`parse_part`].
+fn offered() -> impl Iterator<Item = &'static str> {
+    Part::ALL.into_iter().map(Part::name).chain(["list"])
 }
 
 fn parse_part(name: &str) -> Result<Asked, String> {

@@ -22,10 +22,17 @@ use serde_json::Value;
 use std::path::PathBuf;
 
 #[derive(clap::Args, Debug)]
-#[command(
-    after_help = "Start here: `plinth delos dev locks --kind lock --replicas 3 --data-dir data`, and then \
-        `plinth delos call -C data/locks.delos acquire '{\"name\":\"a\",\"owner\":\"me\",\"ttl_ms\":10000}'`."
-)]
+#[command(after_help = plinth_terminal::examples(&[
+    (
+        "plinth delos dev locks --kind lock --data-dir data",
+        "A service of three replicas on this machine",
+    ),
+    (
+        r#"plinth delos call -C data/locks.delos holder '{"name":"a"}'"#,
+        "Ask it; another program would use its protocol",
+    ),
+    ("plinth delos status -C data/locks.delos", "Its replicas, engines and log"),
+]))]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -34,39 +41,156 @@ struct Arguments {
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Run a service on this machine: several replicas, which are processes
+    #[command(after_help = plinth_terminal::examples(&[
+        (
+            "plinth delos dev locks --kind lock --data-dir data",
+            "Three replicas; the file of the service is data/locks.delos",
+        ),
+        (
+            "plinth delos dev zoo --kind zelos --replicas 5",
+            "Five replicas for ZooKeeper's clients, from port 2181 on",
+        ),
+    ]))]
     Dev(dev::Arguments),
     /// Run the process of one replica; one with an empty directory waits for `create` or `add-replica`
+    #[command(after_help = plinth_terminal::examples(&[
+        (
+            "plinth delos server --listen 10.0.0.1:4700 --data-dir /var/lib/locks",
+            "A process that waits to become a replica, or goes on as one",
+        ),
+        (
+            "plinth delos server --listen 10.0.0.1:4700 --data-dir /var/lib/locks --pages 127.0.0.1:8080",
+            "With metrics at http://127.0.0.1:8080/metrics",
+        ),
+    ]))]
     Server(Box<server::Arguments>),
     /// Make a service of processes that wait for one, and write its file, NAME.delos
+    #[command(after_help = plinth_terminal::examples(&[
+        (
+            "plinth delos create locks --kind lock --replica a=10.0.0.1:4700",
+            "A service of one replica; more can be added",
+        ),
+        (
+            "plinth delos create locks --kind lock --replica a=10.0.0.1:4700 --replica b=10.0.0.2:4700",
+            "Two replicas; with a third one, one may fail",
+        ),
+    ]))]
     Create(create::Arguments),
     /// Send a request to a service and print its answer
+    #[command(after_help = plinth_terminal::examples(&[
+        (
+            r#"plinth delos call -C locks acquire '{"name":"a","owner":"me","ttl_ms":10000}'"#,
+            "A request of a service of kind lock",
+        ),
+        (r#"plinth delos call -C locks holder '{"name":"a"}' --json"#, "The answer as JSON"),
+    ]))]
     Call(Call),
     /// Show a service: its replicas, engines and log
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth delos status -C data/locks.delos", "By the file of the service"),
+        (
+            "plinth delos status -C locks --json",
+            "The file is locks.delos; also how long proposals take through each engine",
+        ),
+    ]))]
     Status(Plain),
     /// Watch a service: its replicas and how long its engines take, updated every second
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth delos top -C locks", "A screen that ends with q or Ctrl-C"),
+        ("plinth delos top -C locks --once", "The screen once, as text"),
+    ]))]
     Top(top::Arguments),
     /// Make a process that waits a replica of a service, with a log server of its log
+    #[command(after_help = plinth_terminal::examples(&[
+        (
+            "plinth delos add-replica -C locks d=10.0.0.4:4700",
+            "The process at that address becomes the replica d",
+        ),
+    ]))]
     AddReplica(AddReplica),
     /// Remove a replica for good, and its log server from the log
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth delos remove-replica -C locks a", "Whether its process lives or not"),
+    ]))]
     RemoveReplica(RemoveReplica),
     /// Switch an engine on when all replicas have it, after their programs were exchanged one by one
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth delos upgrade -C locks lease", "When all replicas run a release that has it"),
+    ]))]
     Upgrade(Upgrade),
     /// Switch an engine on, at one position of the log on all replicas
+    #[command(after_help = plinth_terminal::examples(&[
+        (
+            "plinth delos enable-engine -C locks lease",
+            "One replica then reads without asking the log",
+        ),
+    ]))]
     EnableEngine(Engine),
     /// Switch an engine off, at one position of the log on all replicas
+    #[command(after_help = plinth_terminal::examples(&[
+        (
+            "plinth delos disable-engine -C locks batching",
+            "Each request then has an entry of the log for itself",
+        ),
+    ]))]
     DisableEngine(Engine),
     /// Go on in a new part of the log, while the service is in use: with another sequencer, or other log servers
+    #[command(after_help = plinth_terminal::examples(&[
+        (
+            "plinth delos reconfigure-log -C locks --sequencer b",
+            "The process of b orders what comes",
+        ),
+        (
+            "plinth delos reconfigure-log -C locks --servers a,b,c",
+            "Three replicas keep the new part",
+        ),
+    ]))]
     ReconfigureLog(ReconfigureLog),
     /// Compare the rows of all replicas at one position of the log
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth delos check -C locks", "Are all replicas the same?"),
+    ]))]
     Check(Plain),
     /// Keep a backup of a service, in a directory or an object store: its rows, and all that is done from then on
+    #[command(after_help = plinth_terminal::examples(&[
+        (
+            "plinth delos backup -C locks --to /mnt/shared/locks",
+            "A directory that all replicas reach",
+        ),
+        (
+            "plinth delos backup -C locks --to s3://my-bucket/locks",
+            "A bucket; the keys are in AWS_ACCESS_KEY_ID and its like",
+        ),
+        ("plinth delos backup -C locks --off", "No more; what is there stays"),
+    ]))]
     Backup(backup::Backup),
     /// Make a service out of a backup, as it was at any position
+    #[command(after_help = plinth_terminal::examples(&[
+        (
+            "plinth delos restore again --from /mnt/shared/locks --replica a=10.0.0.1:4700",
+            "All that is in the backup, in a new service",
+        ),
+        (
+            "plinth delos restore again --from s3://bucket/locks --to-position 8120 --replica a=10.0.0.1:4700",
+            "As it was at that position",
+        ),
+    ]))]
     Restore(backup::RestoreArguments),
     /// Let the log forget what all replicas have on disk
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth delos trim -C locks", "All that no replica needs"),
+        ("plinth delos trim -C locks --before 100000", "Keep the entries from there on"),
+    ]))]
     Trim(Trim),
     /// Reproduce the figures about log-structured protocols, with replicas and log servers in this process
     #[cfg(feature = "bench")]
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth delos bench list", "What there is to measure"),
+        (
+            "plinth delos bench quorum-append --duration 5 --html figures.html",
+            "One part, for longer, with a page of plots",
+        ),
+    ]))]
     Bench(crate::bench::Arguments),
 }
 

@@ -23,6 +23,7 @@ use plinth_runtime::metric::page::{Page, Samples};
 use plinth_runtime::net::Chosen;
 use plinth_runtime::real::block_on;
 use plinth_runtime::{Duration, Either, race, sleep};
+use plinth_terminal::choices::among;
 use plinth_terminal::commands::Commands;
 use plinth_terminal::configuration::ConfigArgument;
 use plinth_terminal::knobs::{parse_knob, parse_knobs};
@@ -41,10 +42,28 @@ use std::path::PathBuf;
 const PAGE_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(clap::Subcommand, Debug)]
+#[command(after_help = plinth_terminal::examples(&[
+    ("plinth table server --data-dir tables", "Tables of this process alone"),
+    ("plinth table cli --exec 'select * from accounts'", "Ask it from another terminal"),
+]))]
 enum Command {
     /// Use tables: an interactive shell, or statements from the command line
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth table cli", "A shell at 127.0.0.1:4680; `help` lists the statements"),
+        (
+            r#"plinth table cli -C 10.0.0.1:4680 --exec "select * from accounts where owner = 'ann'" --json"#,
+            "One statement, at another address; an object for programs",
+        ),
+    ]))]
     Cli(Shell),
     /// Serve gRPC: the tables of a service of `plinth delos`, or of this process alone, without replicas
+    #[command(after_help = plinth_terminal::examples(&[
+        (
+            "plinth table server --data-dir tables",
+            "Tables of this process alone, at 127.0.0.1:4680",
+        ),
+        ("plinth table server -C data/tables.delos", "Those of a service of kind table"),
+    ]))]
     Server(Serve),
 }
 
@@ -99,7 +118,13 @@ struct Serve {
     #[arg(long, value_name = "IP:PORT", default_value = DEFAULT_LISTEN)]
     listen: Listen,
     /// Whether clients by TLS show a certificate: need, want, none
-    #[arg(long, value_name = "WHETHER", default_value = "need")]
+    #[arg(
+        long,
+        value_name = "WHETHER",
+        default_value = "need",
+        hide_possible_values = true
+    )]
+    #[arg(value_parser = among(["need", "want", "none"], str::parse::<ClientAuth>))]
     client_auth: ClientAuth,
     /// Listen beyond this machine although whoever reaches the address may read and change all tables
     #[arg(long)]

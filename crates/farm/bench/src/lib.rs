@@ -35,7 +35,7 @@ pub mod ycsb;
 pub mod zipf;
 
 pub use cluster::{Machines, Place};
-pub use mode::{Mode, parse_policy, policy_name};
+pub use mode::{Mode, parse_policy, policy_name, policy_names};
 pub use plinth_farm_engine::Policy;
 pub use plinth_farm_tpcc::Scale;
 pub use report::Report;

@@ -21,6 +21,11 @@ pub fn policy_name(policy: Policy) -> &'static str {
     named.map_or("", |(name, _)| name)
 }
 
+/// What [`parse_policy`] takes.
+pub fn policy_names() -> impl Iterator<Item = &'static str> {
+    POLICIES.into_iter().map(|(name, _)| name)
+}
+
 /// The error says which there are.
 pub fn parse_policy(name: &str) -> Result<Policy, String> {
     let named = POLICIES.iter().find(|(other, _)| *other == name);

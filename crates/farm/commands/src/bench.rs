@@ -11,9 +11,11 @@ use clap::Subcommand;
 use flags::{Common, PORT, first, parse_theta, parse_warmup};
 use plinth_farm_bench::ycsb::Mix;
 use plinth_farm_bench::{
-    Machines, Mode, Policy, Report, Scale, lengths, parse_policy, reads, scans, tpcc, ycsb,
+    Machines, Mode, Policy, Report, Scale, lengths, parse_policy, policy_names, reads, scans, tpcc,
+    ycsb,
 };
 use plinth_runtime::Duration;
+use plinth_terminal::choices::among;
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::{follow_parent, unless_interrupted};
 use plinth_terminal::{Outcome, connect};
@@ -31,22 +33,72 @@ pub struct Arguments {
 #[derive(Subcommand, Debug)]
 enum Workload {
     /// TPC-C: the full mix from clients that never think, with conditions 1 to 12 checked before and after
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth farm bench tpcc --warehouses 4 --clients 16", "In one machine"),
+        (
+            "plinth farm bench tpcc --machines 3 --replicas 3 --policy block,single",
+            "With replicas; old versions and none are compared",
+        ),
+    ]))]
     Tpcc(Tpcc),
     /// Point reads, one and many a transaction, of the own memory and of another machine's
+    #[command(after_help = plinth_terminal::examples(&[
+        (
+            "plinth farm bench reads --bytes 512 --clients 64",
+            "Objects of another size, more side by side",
+        ),
+    ]))]
     Reads(Reads),
     /// Point reads of the memory of another process, and how far two processes of a host know the time
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth farm bench processes --clients 64", "The other process takes ports 4950 and 4951"),
+    ]))]
     Processes(Processes),
     /// YCSB's mixes A, B, C and E on keys and values, with rows by Zipf's distribution
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth farm bench ycsb", "All mixes, at four skews"),
+        ("plinth farm bench ycsb --mix e --theta 0 --rows 1000000", "Scans of many rows"),
+    ]))]
     Ycsb(Ycsb),
     /// Processes with TPC-C of which some are killed: how long the others stand still, and when all replicas are back
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth farm bench failures --rounds 3", "Each kind of failure three times"),
+        (
+            "plinth farm bench failures --kill master --durable",
+            "The clock master, with data on disk",
+        ),
+    ]))]
     Failures(failures::Plan),
     /// The process that leads all objects is killed: how long until another one serves them, and has them in memory
+    #[command(after_help = plinth_terminal::examples(&[
+        (
+            "plinth farm bench promotions --backups disk --objects 100000",
+            "Replicas on disk, which are read into memory",
+        ),
+    ]))]
     Promotions(promotions::Plan),
     /// Point reads and updates by the engine, the store, Redis and etcd, by turns; see scripts/farm-bench
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth farm bench compare", "The engine alone"),
+        (
+            "plinth farm bench compare --store data/plinth.cluster --redis 127.0.0.1:6379",
+            "Beside servers that run already",
+        ),
+    ]))]
     Compare(compare::Plan),
     /// Scans of several lengths beside updates, as many keys scanned as updated
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth farm bench lengths --lengths 10,1000", "Two lengths of scans"),
+    ]))]
     Lengths(Lengths),
     /// Scans of all rows beside updates, and the updates with and without them by turns
+    #[command(after_help = plinth_terminal::examples(&[
+        (
+            "plinth farm bench scans --policy block,truncate",
+            "Two policies for old versions, by turns",
+        ),
+        ("plinth farm bench scans --apart", "Scans in a process of their own"),
+    ]))]
     Scans(Scans),
     /// The process that scans for `scans --apart`
     #[command(hide = true)]
@@ -80,7 +132,13 @@ struct Tpcc {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u32>(1..=1000))]
     rounds: u32,
     /// What happens without memory for old versions: block, abort, truncate, or single for none; several are compared
-    #[arg(long, value_name = "POLICY,…", value_delimiter = ',', default_value = "single", value_parser = parse_policy)]
+    #[arg(
+        long,
+        value_name = "POLICY,…",
+        value_delimiter = ',',
+        default_value = "single"
+    )]
+    #[arg(value_parser = among(policy_names(), parse_policy), hide_possible_values = true)]
     policy: Vec<Policy>,
     /// `on`, `off`, or both, which are compared. Off: not strict, in single versions; the wait for a transaction's
     /// write timestamp stays
@@ -156,7 +214,13 @@ struct Ycsb {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = within::<u32>(1..=100_000))]
     clients: u32,
     /// a: half updates, b: 5 in 100, c: reads only, e: scans of up to 100 rows with 5 inserts in 100
-    #[arg(long, value_name = "MIX,…", value_delimiter = ',', default_value = "a,b,c,e", value_parser = Mix::parse)]
+    #[arg(
+        long,
+        value_name = "MIX,…",
+        value_delimiter = ',',
+        default_value = "a,b,c,e"
+    )]
+    #[arg(value_parser = among(Mix::ALL.map(Mix::name), Mix::parse), hide_possible_values = true)]
     mix: Vec<Mix>,
     /// Skew of the rows, from 0, which is uniform, to below 1; each is measured
     #[arg(
@@ -168,7 +232,8 @@ struct Ycsb {
     )]
     theta: Vec<f64>,
     /// What happens without memory for old versions: block, abort, truncate, or single for none
-    #[arg(long, value_name = "POLICY", default_value = "block", value_parser = parse_policy)]
+    #[arg(long, value_name = "POLICY", default_value = "block")]
+    #[arg(value_parser = among(policy_names(), parse_policy), hide_possible_values = true)]
     policy: Policy,
     /// Memory for objects; default: what the rows need
     #[arg(long, value_name = "MIB", value_parser = within::<u64>(4..=1 << 20))]
@@ -202,7 +267,13 @@ struct Scans {
     rounds: u32,
     /// What happens without memory for old versions: block, abort, truncate, or single for none; several are compared.
     /// With block and abort, a scan that aborts is an error
-    #[arg(long, value_name = "POLICY,…", value_delimiter = ',', default_value = "block", value_parser = parse_policy)]
+    #[arg(
+        long,
+        value_name = "POLICY,…",
+        value_delimiter = ',',
+        default_value = "block"
+    )]
+    #[arg(value_parser = among(policy_names(), parse_policy), hide_possible_values = true)]
     policy: Vec<Policy>,
     /// Memory for objects; default: what the rows need
     #[arg(long, value_name = "MIB", value_parser = within::<u64>(4..=1 << 20))]

@@ -27,10 +27,14 @@ use plinth_terminal::{Outcome, connect};
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args, Debug)]
-#[command(
-    after_help = "Start here: `plinth farm dev --data-dir data`, and then \
-    `plinth farm cli -C data/plinth.cluster`."
-)]
+#[command(after_help = plinth_terminal::examples(&[
+    ("plinth farm dev --data-dir data", "Three machines, which are processes here"),
+    (
+        "plinth farm cli -C data/plinth.cluster --exec 'set hello world; get hello'",
+        "Use it from another terminal",
+    ),
+    ("plinth farm demo", "See it lose a machine and no data"),
+]))]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -39,19 +43,71 @@ struct Arguments {
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Run a fresh cluster on this machine, whose machines are processes
+    #[command(after_help = plinth_terminal::examples(&[
+        (
+            "plinth farm dev --data-dir data",
+            "Three machines; the cluster file is data/plinth.cluster",
+        ),
+        (
+            "plinth farm dev --data-dir data --machines 5 --durable",
+            "Five, which keep their data on disk, too",
+        ),
+    ]))]
     Dev(dev::Arguments),
     /// Run one machine of a cluster: a process with memory, and a coordinator if the cluster file names it
+    #[command(after_help = plinth_terminal::examples(&[
+        (
+            "plinth farm server -C farm.cluster --listen 10.0.0.1:4800 --data-dir /var/lib/farm",
+            "A machine that waits for a cluster, or joins it",
+        ),
+        (
+            "plinth farm server -C farm.cluster --listen 10.0.0.1:4800 --data-dir farm --new --durable",
+            "Makes the cluster if there is none",
+        ),
+    ]))]
     Server(Box<server::Arguments>),
     /// Make a cluster of processes that wait for one
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth farm create -C farm.cluster", "Of three machines"),
+        (
+            "plinth farm create -C farm.cluster --machines 5 --regions 10 --region-mib 1024",
+            "Of five, with more memory",
+        ),
+    ]))]
     Create(create::Arguments),
     /// Show the state of a cluster, and what it lacks
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth farm status -C data/plinth.cluster", "Machines, regions, and what is missing"),
+        ("plinth farm status -C data/plinth.cluster --json", "The same for programs"),
+    ]))]
     Status(status::Arguments),
     /// Use keys and values of a cluster: an interactive shell, or statements from the command line
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth farm cli -C data/plinth.cluster", "A shell; `help` lists its statements"),
+        (
+            "plinth farm cli -C data/plinth.cluster --exec 'set hello world; get hello'",
+            "Two statements",
+        ),
+    ]))]
     Cli(shell::Arguments),
     /// Run TPC-C on three processes, kill one, and check that nothing is lost
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth farm demo", "Three processes on this machine, which keep nothing"),
+        (
+            "plinth farm demo --durable --backups disk --duration 20",
+            "With data on disk, and for longer",
+        ),
+    ]))]
     Demo(demo::Arguments),
     /// Measure the engine in one process, each machine a task of its one thread; every run checks its data
     #[cfg(feature = "bench")]
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth farm bench tpcc", "Orders, payments and deliveries"),
+        (
+            "plinth farm bench ycsb --mix a,c --theta 0.99",
+            "Updates and reads, mostly of a few rows",
+        ),
+    ]))]
     Bench(bench::Arguments),
 }
 

@@ -100,6 +100,11 @@ fn reads(percent: f64) -> Shape {
 }
 
 impl Workload {
+    /// Names of [`all`](Self::all).
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        NAMES.into_iter()
+    }
+
     pub fn all() -> Vec<Workload> {
         NAMES.iter().filter_map(|name| Self::parse(name)).collect()
     }

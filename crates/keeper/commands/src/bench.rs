@@ -6,7 +6,7 @@ use plinth_keeper_bench::{markdown, report};
 use plinth_measure::runs::parse_runs;
 use plinth_measure::{Calibration, server_cpu};
 use plinth_runtime::{Duration, random};
-use plinth_terminal::choices::none_such;
+use plinth_terminal::choices::{among, none_such};
 use plinth_terminal::commands::{Commands, wrong_usage};
 use plinth_terminal::numbers::within;
 use plinth_terminal::outputs::write_page;
@@ -20,9 +20,32 @@ use std::path::PathBuf;
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
     /// Run workloads on servers in turn, and print how they compare with one of them
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth keeper bench run --workload list", "What there is to measure"),
+        (
+            "plinth keeper bench run --server plinth=127.0.0.1:2181 --server zk=127.0.0.1:2182",
+            "All of it, at two servers by turns",
+        ),
+        (
+            "plinth keeper bench run --server a=127.0.0.1:2181 --workload ycsb-b --json-file results.jsonl",
+            "One workload, for `report`",
+        ),
+    ]))]
     Run(Box<Run>),
     /// Make an HTML page with plots, and tables in Markdown, from the output of `keeper bench run --json-file`
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth keeper bench report results.jsonl", "Make report.html"),
+        (
+            "plinth keeper bench report results.jsonl -o keeper.html --markdown keeper.md",
+            "And tables in Markdown",
+        ),
+    ]))]
     Report(Report),
+}
+
+/// Words for `--workload`.
+fn offered() -> impl Iterator<Item = &'static str> {
+    Workload::names().chain(["list"])
 }
 
 #[derive(clap::Args, Debug)]
@@ -48,7 +71,13 @@ pub struct Run {
     #[arg(long, value_name = "NAME")]
     peer: Option<String>,
     /// Workloads; `list` explains them. Default: all but `failures`
-    #[arg(long = "workload", value_name = "NAME", value_delimiter = ',', value_parser = parse_workload)]
+    #[arg(
+        long = "workload",
+        value_name = "NAME",
+        value_delimiter = ',',
+        hide_possible_values = true
+    )]
+    #[arg(value_parser = among(offered(), parse_workload))]
     workloads: Vec<String>,
     /// Numbers of sessions, each with a connection. The bulk load and `failures` use the largest only
     #[arg(

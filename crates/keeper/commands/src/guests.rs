@@ -3,6 +3,7 @@
 use plinth_keeper::acl::is_distinguished_name;
 use plinth_runtime::spawn;
 use plinth_terminal::Outcome;
+use plinth_terminal::choices::among;
 use plinth_terminal::tls::TlsArguments;
 use plinth_tls::{ClientAuth, Guests, Settings, Source, overlap};
 use std::path::PathBuf;
@@ -14,7 +15,9 @@ pub struct ForGuests {
         long,
         value_name = "WHETHER",
         default_value = "need",
-        requires = "secure_listen"
+        requires = "secure_listen",
+        hide_possible_values = true,
+        value_parser = among(["need", "want", "none"], str::parse::<ClientAuth>)
     )]
     client_auth: ClientAuth,
     /// PEM file with the certificates of those who sign those of ZooKeeper's clients; else that of --tls-ca-file

@@ -10,7 +10,7 @@ use plinth_measure::runs::{parse_runs, sets};
 use plinth_measure::{Calibration, grouped, server_cpu};
 use plinth_runtime::Duration;
 use plinth_terminal::Outcome;
-use plinth_terminal::choices::none_such;
+use plinth_terminal::choices::{among, none_such};
 use plinth_terminal::commands::Commands;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::numbers::within;
@@ -27,16 +27,48 @@ const LIBRARY_API_VERSION: i32 = 710;
 const RATE_CLIENTS: usize = 10_000;
 
 #[derive(clap::Subcommand, Debug)]
+#[command(after_help = plinth_terminal::examples(&[
+    ("plinth bench run --workload bulk-load", "Make the table that the others use"),
+    ("plinth bench run --workload random-90-10", "Mostly reads, from 100 clients"),
+]))]
 enum Command {
     /// Run a workload against a cluster and print the results
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth bench run --workload list", "What there is to measure"),
+        (
+            "plinth bench run --workload point-reads --clients 32 --duration 30",
+            "So many clients, so many seconds",
+        ),
+        (
+            "plinth bench run --workload commit-latency --json >> results.jsonl",
+            "A line for `plinth bench report`",
+        ),
+    ]))]
     Run(Box<Run>),
     /// Make an HTML page with plots from the output of `bench run --json`. Files or directories with the same
     /// workloads are shown side by side
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth bench report results.jsonl", "Make report.html"),
+        (
+            "plinth bench report before.jsonl after.jsonl -o compared.html",
+            "Two sets of results side by side",
+        ),
+    ]))]
     Report(Report),
     /// Measure the speed of this machine, in a few seconds and without a cluster
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth bench calibrate", "Processor, memory, and the disk of this directory"),
+        (
+            "plinth bench calibrate --directory /var/lib/plinth --json > machine.json",
+            "For `plinth bench run --calibration machine.json`",
+        ),
+    ]))]
     Calibrate(Calibrate),
     /// Print the output of `bench run --json` as Markdown tables, scaled to the machine where FoundationDB was
     /// measured
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth bench scale results.jsonl > results.md", "Tables for a page"),
+    ]))]
     Scale(Scale),
 }
 
@@ -55,13 +87,20 @@ fn run(Commands { command }: Commands<Command>) -> Outcome {
     }
 }
 
+/// Words for `--workload`.
+fn offered() -> impl Iterator<Item = &'static str> {
+    let workloads = Workload::all().iter().map(|workload| workload.name);
+    workloads.chain(["list"])
+}
+
 #[derive(clap::Args, Debug)]
 struct Run {
     #[command(flatten)]
     cluster: ClusterArguments,
     /// Workload; `list` explains them. It reads and writes 16-byte keys across the whole key space: use a separate
     /// cluster
-    #[arg(long, value_name = "NAME", value_parser = parse_workload)]
+    #[arg(long, value_name = "NAME", hide_possible_values = true)]
+    #[arg(value_parser = among(offered(), parse_workload))]
     workload: String,
     /// Transactions under way at once; default: 100, or 1 for the latency workloads
     #[arg(long, value_name = "N", value_parser = within::<u64>(1..=100_000))]

@@ -31,6 +31,20 @@ use std::rc::Rc;
 const PASSES_MAX: u32 = 5;
 
 #[derive(clap::Args, Debug)]
+#[command(after_help = plinth_terminal::examples(&[
+    (
+        "plinth copy --from old.cluster --to new.cluster",
+        "From one cluster to another; compares both when all is copied",
+    ),
+    (
+        "plinth copy --from fdb.cluster --from-library /usr/lib/libfdb_c.so --to plinth.cluster",
+        "From FoundationDB, through its own client",
+    ),
+    (
+        "plinth copy --from old.cluster --to new.cluster --resume",
+        "Go on with a copy that was interrupted",
+    ),
+]))]
 struct Arguments {
     /// Cluster file of the source database
     #[arg(long, value_name = "FILE")]

@@ -23,7 +23,7 @@ use plinth_runtime::net::Chosen;
 use plinth_runtime::{Duration, Either};
 use plinth_server::{NotCreated, create_database};
 use plinth_terminal::children::{self, Supervised, first_end, keep_alive, stop};
-use plinth_terminal::choices::expected;
+use plinth_terminal::choices::{among, expected};
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::{Outcome, connect, keys, ports};
@@ -39,6 +39,17 @@ const PROCESSES_MAX: u16 = 100;
 const PORT: u16 = 4500;
 
 #[derive(clap::Args, Debug)]
+#[command(after_help = plinth_terminal::examples(&[
+    ("plinth dev --data-dir data", "A cluster of one server; its file is data/plinth.cluster"),
+    (
+        "plinth dev --data-dir data --processes 3 --replication double",
+        "Three servers, with two copies of the data",
+    ),
+    (
+        "plinth dev --data-dir data --pages-port 8080",
+        "With metrics at http://127.0.0.1:8080/metrics",
+    ),
+]))]
 struct Arguments {
     /// Directory for all files; if it holds such a cluster already, that cluster is resumed
     #[arg(long, value_name = "DIR", default_value = "plinth-data")]
@@ -47,10 +58,12 @@ struct Arguments {
     #[arg(long, value_name = "N", value_parser = within::<u16>(1..=i64::from(PROCESSES_MAX)))]
     processes: Option<u16>,
     /// Copies of the data of a new cluster: single, double, triple [default: single]
-    #[arg(long, value_name = "MODE", value_parser = parse_replication)]
+    #[arg(long, value_name = "MODE", hide_possible_values = true)]
+    #[arg(value_parser = among(["single", "double", "triple"], parse_replication))]
     replication: Option<u32>,
     /// Engine of the storage servers of a new cluster: ssd, memory [default: ssd]
-    #[arg(long, value_name = "ENGINE", value_parser = parse_engine)]
+    #[arg(long, value_name = "ENGINE", hide_possible_values = true)]
+    #[arg(value_parser = among(["ssd", "memory"], parse_engine))]
     engine: Option<EngineKind>,
     /// Port of the first server; the others take the ports after it [default: 4500, or that of the cluster in the
     /// directory]

@@ -23,6 +23,11 @@ const WRITE_BUFFER_BYTES: usize = 1 << 20;
 const CHUNK_BYTES: i32 = 500_000;
 
 #[derive(clap::Args, Debug)]
+#[command(after_help = plinth_terminal::examples(&[
+    ("plinth dump pairs.tsv", "All pairs, in the order of their keys"),
+    ("plinth dump users.jsonl --begin users/ --end users0", "The keys that begin with users/"),
+    ("plinth dump | gzip > pairs.tsv.gz", "All pairs, to another program"),
+]))]
 struct Arguments {
     /// File to write; `-` for standard output
     #[arg(value_name = "FILE", default_value = "-")]

@@ -9,7 +9,7 @@ use plinth_identity::keys::{KeyFile, KeyId, Keyring};
 use plinth_protocol::control::{AdoptKeys, WORKER};
 use plinth_rpc::{Credentials, Interface};
 use plinth_terminal::Outcome;
-use plinth_terminal::choices::expected;
+use plinth_terminal::choices::{among, expected};
 use plinth_terminal::connect::{
     ASK_AGAIN, ClusterArguments, Connection, block_on, find, find_for_server,
 };
@@ -18,6 +18,16 @@ use plinth_terminal::numbers::within;
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args, Debug)]
+#[command(after_help = plinth_terminal::examples(&[
+    (
+        "plinth keys new -C plinth.cluster",
+        "Make plinth.keys, before the servers of a new cluster start",
+    ),
+    (
+        "plinth keys derive --for client --out client.keys -C plinth.cluster",
+        "A file for clients, which cannot operate the cluster",
+    ),
+]))]
 struct Arguments {
     /// Cluster file that the keys lie beside: `plinth.cluster` has `plinth.keys`. Without it $PLINTH_CLUSTER_FILE,
     /// else ./plinth.cluster, else, except for new keys, /etc/plinth/plinth.cluster
@@ -30,41 +40,95 @@ struct Arguments {
 #[derive(clap::Subcommand, Debug)]
 enum Command {
     /// Make a key file with a new server key. Copy it to all servers of the cluster before they start
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth keys new -C plinth.cluster", "Make plinth.keys, beside the cluster file"),
+    ]))]
     New,
     /// Close a running cluster that has no keys: give the key file to all its servers. Makes the file if there is none
+    #[command(after_help = plinth_terminal::examples(&[
+        (
+            "plinth keys give -C plinth.cluster",
+            "Give plinth.keys to all servers; from then on they speak with keys",
+        ),
+    ]))]
     Give {
         /// Seconds to wait for the servers
         #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = within::<u64>(1..=86_400))]
         timeout: u64,
     },
     /// Let those in who have no key. Servers follow a change of their file at once
+    #[command(after_help = plinth_terminal::examples(&[
+        (
+            "plinth keys open -C plinth.cluster",
+            "Whoever has no key is a client, as before there were keys",
+        ),
+        ("plinth keys open --to reader -C plinth.cluster", "Whoever has no key may read"),
+    ]))]
     Open {
         /// What they are to the cluster: client or reader
-        #[arg(long = "to", value_name = "WHO", default_value = "client", value_parser = parse_stranger)]
+        #[arg(
+            long = "to",
+            value_name = "WHO",
+            default_value = "client",
+            hide_possible_values = true
+        )]
+        #[arg(value_parser = among(["client", "reader"], parse_stranger))]
         whom: Identity,
     },
     /// Let nobody in who has no key
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth keys close -C plinth.cluster", "When all clients have keys"),
+    ]))]
     Close,
     /// Show the ids of the keys, and who has them
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth keys list -C plinth.cluster", "The ids, not the keys"),
+    ]))]
     List {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
     /// Show the token with which others read the server's page of metrics from afar
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth keys page-token -C plinth.cluster", "For the configuration of Prometheus"),
+    ]))]
     PageToken,
     /// Write a key file with lower keys only, to be given to others
+    #[command(after_help = plinth_terminal::examples(&[
+        (
+            "plinth keys derive --for client --out client.keys -C plinth.cluster",
+            "For applications: read and write, operate nothing",
+        ),
+        (
+            "plinth keys derive --for operator --out operator.keys -C plinth.cluster",
+            "For those who operate the cluster from other machines",
+        ),
+    ]))]
     Derive {
         /// What the keys are for: operator, client or reader
-        #[arg(long = "for", value_name = "WHO", value_parser = parse_identity)]
+        #[arg(long = "for", value_name = "WHO", hide_possible_values = true)]
+        #[arg(value_parser = among(["operator", "client", "reader"], parse_identity))]
         whom: Identity,
         /// The file to write; there must be none
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
     },
     /// Add a new server key in front. Old keys stay good until they are dropped
+    #[command(after_help = plinth_terminal::examples(&[
+        (
+            "plinth keys add -C plinth.cluster",
+            "Then copy the file to all servers, and drop the old key",
+        ),
+    ]))]
     Add,
     /// Remove a key
+    #[command(after_help = plinth_terminal::examples(&[
+        (
+            "plinth keys drop c10d242c81678715 -C plinth.cluster",
+            "By the id that `plinth keys list` shows",
+        ),
+    ]))]
     Drop {
         /// As `plinth keys list` shows it
         #[arg(value_name = "ID", value_parser = parse_id)]

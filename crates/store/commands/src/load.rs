@@ -39,6 +39,14 @@ const COMPARE_LINES: u64 = 100_000;
 const BATCH_ROWS_MAX: usize = 10_000;
 
 #[derive(clap::Args, Debug)]
+#[command(after_help = plinth_terminal::examples(&[
+    ("plinth load pairs.tsv", "A pair a line: key, tab, value"),
+    (
+        "plinth load users.jsonl --prefix users/",
+        "Objects with key and value; all keys get a prefix",
+    ),
+    ("plinth load pairs.tsv --resume", "Go on with a load that was interrupted"),
+]))]
 struct Arguments {
     /// File to load; `-` for standard input
     #[arg(value_name = "FILE")]

@@ -11,7 +11,7 @@ use plinth_runtime::real::spawn_worker;
 use plinth_runtime::{Duration, Either, Task, disk, race, sleep};
 use plinth_server::metrics::READY;
 use plinth_server::{SSD_CACHE_BYTES, WorkerConfig, accept_lost_registers, run_worker};
-use plinth_terminal::choices::expected;
+use plinth_terminal::choices::{among, expected};
 use plinth_terminal::connect::{find_for_server, with_remedy};
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
@@ -32,6 +32,16 @@ const DISK_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 pub const DEFAULT_CACHE_MIB: u64 = (SSD_CACHE_BYTES >> 20) as u64;
 
 #[derive(clap::Args, Clone, Debug)]
+#[command(after_help = plinth_terminal::examples(&[
+    (
+        "plinth server --listen 10.0.0.1:4500 --data-dir /var/lib/plinth -C plinth.cluster",
+        "A server of the cluster that the file names",
+    ),
+    (
+        "plinth server --listen 10.0.0.1:4510 --data-dir log-1 --class log --zone rack-1",
+        "One for the log, in a zone where no other one has the same data",
+    ),
+]))]
 struct Arguments {
     /// Address to listen at; other processes connect to the same address, unless --public-address names another. With
     /// :tls behind it, nobody gets in without a certificate or a key
@@ -47,7 +57,13 @@ struct Arguments {
     #[arg(short = 'C', long, value_name = "FILE")]
     pub cluster_file: Option<PathBuf>,
     /// Class of the process: unset (any role), storage, log, stateless, tester
-    #[arg(long, value_name = "CLASS", default_value = "unset", value_parser = parse_class)]
+    #[arg(
+        long,
+        value_name = "CLASS",
+        default_value = "unset",
+        hide_possible_values = true
+    )]
+    #[arg(value_parser = among(CLASSES, parse_class))]
     pub class: ProcessClass,
     /// Name of the machine; servers with the same machine are expected to fail together
     #[arg(long, value_name = "NAME", default_value = "")]
@@ -81,6 +97,9 @@ struct Arguments {
     #[command(flatten)]
     pub serving: ServingArguments,
 }
+
+/// What [`parse_class`] takes.
+const CLASSES: [&str; 5] = ["unset", "storage", "log", "stateless", "tester"];
 
 fn parse_class(name: &str) -> Result<ProcessClass, String> {
     let all = ["unset", "storage", "log", "stateless", "tester"];

@@ -4,7 +4,7 @@ use plinth_runtime::Duration;
 use plinth_sim::{
     HAS_PLANTED_FAULTS, HuntOptions, Limits, RunOptions, hunt, scenario, scenarios, workloads,
 };
-use plinth_terminal::choices::{missing, unknown};
+use plinth_terminal::choices::{among, missing, unknown};
 use plinth_terminal::commands::Commands;
 use plinth_terminal::numbers::within;
 use plinth_terminal::{Outcome, progress};
@@ -14,18 +14,52 @@ use std::ops::RangeInclusive;
 const STANDARD: &str = "standard";
 
 #[derive(clap::Subcommand, Debug)]
+#[command(after_help = plinth_terminal::examples(&[
+    ("plinth tools sim run --seed 1", "One run; its trace, and the verdict in the last line"),
+    ("plinth tools sim hunt --seeds 1..1000", "Many of them, until one fails"),
+]))]
 pub enum Command {
     /// Run one seed; exits with 1 if a promise was broken, 3 after a crash, 4 if the cluster did not serve again, 5
     /// if two runs differ
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth tools sim run --seed 1 --scenario disks", "A run in which disks fail"),
+        (
+            "plinth tools sim run --seed 1 --twice --quiet",
+            "Is the second run the same as the first?",
+        ),
+    ]))]
     Run(Run),
     /// Run many seeds until one fails; exits with 1 then
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth tools sim hunt --seeds 1..100000 --budget 10m", "So many seeds, or ten minutes"),
+        (
+            "plinth tools sim hunt --seeds 1..100 --scenario network --verbose",
+            "One scenario, with a line for each run",
+        ),
+    ]))]
     Hunt(Hunt),
     /// Reduce a failing run: fewer faults, workloads and machines, less time, the same failure
+    #[command(after_help = plinth_terminal::examples(&[
+        (
+            "plinth tools sim shrink --seed 1 --scenario standard",
+            "Ends with the command that repeats the smaller run",
+        ),
+    ]))]
     Shrink(Shrink),
     /// List the scenarios
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth tools sim list", "A line each"),
+    ]))]
     List,
     /// List the rare code paths that runs count
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth tools sim probes", "A name a line; `hunt` says which of them no run has taken"),
+    ]))]
     Probes,
+}
+
+fn scenario_names() -> impl Iterator<Item = &'static str> {
+    scenarios().into_iter().map(|scenario| scenario.name)
 }
 
 /// Options that select a run.
@@ -35,7 +69,8 @@ struct Which {
     #[arg(long, value_name = "N")]
     seed: u64,
     /// Scenario; `plinth tools sim list` lists them
-    #[arg(long, value_name = "NAME", default_value = STANDARD)]
+    #[arg(long, value_name = "NAME", default_value = STANDARD, hide_possible_values = true)]
+    #[arg(value_parser = among(scenario_names(), |name| Ok(name.to_owned())))]
     scenario: String,
     #[command(flatten)]
     less: Less,
@@ -76,7 +111,8 @@ pub struct Hunt {
     #[arg(long, value_name = "A..B", value_parser = parse_seeds)]
     seeds: RangeInclusive<u64>,
     /// Scenario; `plinth tools sim list` lists them
-    #[arg(long, value_name = "NAME", default_value = STANDARD)]
+    #[arg(long, value_name = "NAME", default_value = STANDARD, hide_possible_values = true)]
+    #[arg(value_parser = among(scenario_names(), |name| Ok(name.to_owned())))]
     scenario: String,
     #[command(flatten)]
     less: Less,

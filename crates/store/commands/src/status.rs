@@ -10,6 +10,13 @@ use serde_json::Value;
 pub use summary::{bytes, limit, rate, summary};
 
 #[derive(clap::Args, Debug)]
+#[command(after_help = plinth_terminal::examples(&[
+    (
+        "plinth status -C data/plinth.cluster",
+        "What there is, what is lost, and what to do about it",
+    ),
+    ("plinth status --json | jq .cluster.qos", "The whole document, for programs"),
+]))]
 struct Arguments {
     #[command(flatten)]
     cluster: ClusterArguments,

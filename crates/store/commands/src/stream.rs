@@ -23,10 +23,14 @@ const LINES_AT_ONCE: usize = 500;
 const BYTES_AT_ONCE: usize = 1 << 20;
 
 #[derive(clap::Args, Debug)]
-#[command(
-    after_help = "A position is 24 hexadecimal digits: version, order in the version, and piece. \
-        Escapes in names and keys are those of `plinth dump'."
-)]
+#[command(after_help = plinth_terminal::examples(&[
+    (
+        "plinth stream create orders --range orders/ orders0",
+        "Record changes of the keys that begin with orders/",
+    ),
+    ("plinth stream tail orders --follow", "Print them as they come"),
+    ("plinth stream list", "All streams, and how far their consumers are"),
+]))]
 struct Arguments {
     #[command(subcommand)]
     action: Action,
@@ -35,16 +39,46 @@ struct Arguments {
 #[derive(clap::Subcommand, Debug)]
 enum Action {
     /// Make a stream of the changes of some keys, or one to append to
+    #[command(after_help = plinth_terminal::examples(&[
+        (
+            "plinth stream create orders --range orders/ orders0",
+            "Changes of the keys that begin with orders/",
+        ),
+        (
+            "plinth stream create mail --append --keep-all",
+            "Entries of your own, kept until all consumers have handled them",
+        ),
+    ]))]
     Create(Create),
     /// List streams, with their consumers
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth stream list --json", "Streams and consumers, for programs"),
+    ]))]
     List(List),
     /// Print a stream's entries; with -f, wait for more
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth stream tail orders --from newest --follow", "What changes from now on"),
+        (
+            "plinth stream tail orders --consumer billing --json",
+            "What billing has not handled, noting that it has",
+        ),
+    ]))]
     Tail(Tail),
     /// Append an entry, or each line of standard input
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth stream append mail 'to ann'", "One entry"),
+        ("plinth stream append mail < letters.txt", "An entry for each line"),
+    ]))]
     Append(Append),
     /// Forget a consumer: entries no longer wait for it
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth stream forget orders billing", "When billing does not come back"),
+    ]))]
     Forget(Forget),
     /// Drop a stream, with its entries
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth stream drop orders", "The keys stay; only the record of their changes goes"),
+    ]))]
     Drop(DropOne),
 }
 
@@ -64,7 +98,8 @@ struct Create {
     /// A stream to which transactions append, instead of one of changes
     #[arg(long, conflicts_with = "range")]
     append: bool,
-    /// Keys whose changes the stream has, from BEGIN up to END; may be given several times [default: all keys]
+    /// Keys whose changes the stream has, from BEGIN up to END, with escapes as those of `plinth dump`; may be given
+    /// several times [default: all keys]
     #[arg(long, num_args = 2, value_names = ["BEGIN", "END"], action = clap::ArgAction::Append)]
     range: Vec<String>,
     /// Cut the oldest entries while the stream has more bytes than this; 0: no limit
@@ -91,7 +126,8 @@ struct List {
 struct Tail {
     #[command(flatten)]
     stream: Named,
-    /// Begin at this position, or at the `oldest' entry, or after the `newest'
+    /// Begin at this position (24 hexadecimal digits: version, order in the version, and piece), or at the `oldest'
+    /// entry, or after the `newest'
     #[arg(long, value_name = "POSITION", default_value = "oldest")]
     from: String,
     /// Begin where this consumer is, and note how far it has come after each batch

@@ -17,8 +17,21 @@ const FORMAT: &str = "plinth-sign-1";
 const OTHERS: u32 = 0o077;
 
 #[derive(clap::Subcommand, Debug)]
+#[command(after_help = plinth_terminal::examples(&[
+    ("plinth token new --name web --out web.sign", "A key that signs"),
+    (
+        "plinth token sign --key web.sign --read app/ --for 12h",
+        "A token for whoever may read the keys below app/",
+    ),
+]))]
 enum Command {
     /// Make a key that signs tokens, and say how a database trusts it
+    #[command(after_help = plinth_terminal::examples(&[
+        (
+            "plinth token new --name web --out web.sign",
+            "Make the key, and print the statement by which a database trusts it",
+        ),
+    ]))]
     New {
         /// The name by which the database knows the key
         #[arg(long)]
@@ -28,12 +41,28 @@ enum Command {
         out: PathBuf,
     },
     /// Show the name and the public key of a signing key
+    #[command(after_help = plinth_terminal::examples(&[
+        (
+            "plinth token public --key web.sign",
+            "What a database is told; the key itself stays here",
+        ),
+    ]))]
     Public {
         /// The signing key
         #[arg(long, value_name = "FILE")]
         key: PathBuf,
     },
     /// Sign a token and print it
+    #[command(after_help = plinth_terminal::examples(&[
+        (
+            "plinth token sign --key web.sign --read app/ --write app/cart/ --for 12h",
+            "Reads below app/, writes below app/cart/, for half a day",
+        ),
+        (
+            "plinth token sign --key web.sign --tenant 3 --for 30d --subject billing",
+            "All of one tenant; the log of the servers names who it is",
+        ),
+    ]))]
     Sign(SignArguments),
 }
 

@@ -11,6 +11,10 @@ use serde_json::Value;
 use std::pin::Pin;
 
 #[derive(clap::Args, Debug)]
+#[command(after_help = plinth_terminal::examples(&[
+    ("plinth top -C data/plinth.cluster", "A screen that ends with q or Ctrl-C"),
+    ("plinth top --once", "The screen once, as text"),
+]))]
 struct Arguments {
     #[command(flatten)]
     cluster: ClusterArguments,

@@ -1,6 +1,9 @@
 //! Names of which a flag or a statement takes one.
 
+use clap::builder::{PossibleValue, TypedValueParser};
+use clap::{Arg, Command, Error};
 use plinth_core::similar::most_similar;
+use std::ffi::OsStr;
 
 /// What a flag's parser says of a name that it does not take.
 pub fn none_such(name: &str, known: impl IntoIterator<Item: AsRef<str>>) -> String {
@@ -52,6 +55,35 @@ fn meant(name: &str, known: &[String]) -> String {
     meant.map_or(String::new(), |meant| format!("did you mean `{meant}'? "))
 }
 
+/// What `parse` takes, with names of it that a shell completes. The text of the flag lists them in its own way:
+/// `hide_possible_values` keeps the list of the library away.
+pub fn among<T>(
+    names: impl IntoIterator<Item = &'static str>,
+    parse: fn(&str) -> Result<T, String>,
+) -> Among<T> {
+    let names = names.into_iter().collect();
+    Among { names, parse }
+}
+
+/// See [`among`].
+#[derive(Clone)]
+pub struct Among<T> {
+    names: Vec<&'static str>,
+    parse: fn(&str) -> Result<T, String>,
+}
+
+impl<T: Clone + Send + Sync + 'static> TypedValueParser for Among<T> {
+    type Value = T;
+
+    fn parse_ref(&self, command: &Command, flag: Option<&Arg>, value: &OsStr) -> Result<T, Error> {
+        TypedValueParser::parse_ref(&self.parse, command, flag, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.names.iter().copied().map(PossibleValue::new)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,5 +123,25 @@ mod tests {
         ] {
             assert_eq!(line, wanted);
         }
+    }
+
+    #[test]
+    fn names_are_offered_and_what_is_taken_is_up_to_the_parser() {
+        let parser = among(["one", "two"], |text| match text.len() {
+            3 => Ok(text.to_owned()),
+            _ => Err("three letters are expected".into()),
+        });
+        let offered: Vec<_> = parser.possible_values().into_iter().flatten().collect();
+        let offered: Vec<&str> = offered.iter().map(PossibleValue::get_name).collect();
+        assert_eq!(offered, ["one", "two"]);
+        let command = Command::new("a").arg(Arg::new("flag").long("flag").value_parser(parser));
+        let given = |value| command.clone().try_get_matches_from(["a", "--flag", value]);
+        let taken = given("six").expect("it has three letters");
+        assert_eq!(
+            taken.get_one::<String>("flag").map(|word| &word[..]),
+            Some("six")
+        );
+        let refused = given("four").expect_err("it has more").to_string();
+        assert!(refused.contains("three letters are expected"), "{refused}");
     }
 }

@@ -1,6 +1,6 @@
 //! What every command line of Plinth shares, whatever it is a command of.
 //!
-//! - [`commands`]: the list of commands.
+//! - [`commands`]: the list of commands. [`examples`](mod@examples): what their pages end with.
 //! - [`connect`]: how a tool finds its cluster, and what it says if the cluster does not answer.
 //! - [`tls`], [`knobs`], [`configuration`], [`seconds`], [`numbers`], [`choices`]: flags, and files of flags.
 //! - [`serving`], [`process`], [`children`], [`ports`], [`allocator`], [`notify`], [`trace_file`], [`pages`]: what a
@@ -14,6 +14,7 @@ pub mod choices;
 pub mod commands;
 pub mod configuration;
 pub mod connect;
+pub mod examples;
 pub mod keys;
 pub mod knobs;
 pub mod notify;
@@ -31,6 +32,8 @@ pub mod tls;
 pub mod trace_file;
 pub mod watching;
 pub mod wrap;
+
+pub use examples::examples;
 
 /// Result of a command; the error is one line for the user.
 pub type Outcome<T = ()> = Result<T, String>;

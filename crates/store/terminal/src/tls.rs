@@ -11,7 +11,8 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-const HEADING: &str = "TLS";
+/// Where the pages of commands have these options.
+pub const HEADING: &str = "TLS";
 
 #[derive(clap::Args, Clone, Default)]
 pub struct TlsArguments {

@@ -1,6 +1,7 @@
 //! The rules of the command line (docs/commands.md), and the table of all its pages there.
 
 use clap::{Arg, ArgAction, Command};
+use plinth_terminal::examples;
 use std::collections::{BTreeMap, BTreeSet};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/commands.md");
@@ -90,6 +91,11 @@ fn table() -> String {
         if !flags.is_empty() {
             text += &format!("\n{}\n", flags.join(" · "));
         }
+        let examples = examples::of(&command).into_iter();
+        let examples: String = examples
+            .map(|(call, words)| format!("- `{call}`: {words}\n"))
+            .collect();
+        text += &format!("\n{examples}");
     }
     text
 }
@@ -107,6 +113,102 @@ fn the_table_of_the_page_has_every_command_and_flag() {
         below == table,
         "docs/commands.md: the table is not that of the program; write it: {WRITE}"
     );
+}
+
+/// The words of a line, as a shell splits it, and what stands outside of words: `|`, `>`, `;` and the like.
+#[derive(PartialEq, Eq, Debug)]
+enum Token {
+    Word(String),
+    Sign(char),
+}
+
+fn split(line: &str) -> Vec<Token> {
+    let (mut tokens, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    for letter in line.chars() {
+        match quote {
+            Some(end) if letter == end => quote = None,
+            None if letter == '\'' || letter == '"' => {
+                quote = Some(letter);
+                word.get_or_insert_default();
+            }
+            None if " |<>;&".contains(letter) => {
+                tokens.extend(word.take().map(Token::Word));
+                tokens.extend((letter != ' ').then_some(Token::Sign(letter)));
+            }
+            _ => word.get_or_insert_default().push(letter),
+        }
+    }
+    assert_eq!(quote, None, "{line}: a quote is not closed");
+    tokens.extend(word.map(Token::Word));
+    tokens
+}
+
+/// The calls of this program in a line: between pipes, without files to which it goes.
+fn calls(line: &str) -> Vec<Vec<String>> {
+    let (mut calls, mut is_file) = (vec![Vec::new()], false);
+    for token in split(line) {
+        match token {
+            Token::Sign(sign) if sign == '<' || sign == '>' => is_file = true,
+            Token::Sign(_) => calls.push(Vec::new()),
+            Token::Word(_) if is_file => is_file = false,
+            Token::Word(word) => calls.last_mut().expect("one").push(word),
+        }
+    }
+    calls.retain(|words| words.first().is_some_and(|word| word == "plinth"));
+    calls
+}
+
+#[test]
+fn a_line_is_split_as_a_shell_does() {
+    for (line, expected) in [
+        (
+            "plinth cli --exec 'set a b; get a'",
+            vec![vec!["plinth", "cli", "--exec", "set a b; get a"]],
+        ),
+        ("plinth dump | gzip > a.gz", vec![vec!["plinth", "dump"]]),
+        (
+            "seq 9 | plinth stream append s",
+            vec![vec!["plinth", "stream", "append", "s"]],
+        ),
+        (
+            r#"plinth a "" '{"b":1}' > c d"#,
+            vec![vec!["plinth", "a", "", r#"{"b":1}"#, "d"]],
+        ),
+        ("ls", vec![]),
+    ] {
+        assert_eq!(calls(line), expected, "{line}");
+    }
+}
+
+#[test]
+fn every_page_ends_with_examples_that_can_be_typed() {
+    const EXAMPLES: std::ops::RangeInclusive<usize> = 1..=3;
+    const COLUMNS: usize = 98;
+    for (name, command) in pages().into_iter().skip(1) {
+        let examples = examples::of(&command);
+        assert!(EXAMPLES.contains(&examples.len()), "{name}: {examples:?}");
+        let mut is_used = false;
+        for (line, words) in examples {
+            assert!(line.chars().count() <= COLUMNS, "{name}: {line} is wrapped");
+            assert!(
+                !words.is_empty() && !words.ends_with('.'),
+                "{name}: {words}"
+            );
+            let calls = calls(&line);
+            assert!(
+                !calls.is_empty(),
+                "{name}: {line} does not call the program"
+            );
+            for call in calls {
+                is_used |= format!("{} ", call.join(" ")).starts_with(&format!("{name} "));
+                let parsed = crate::program().try_get_matches_from(&call);
+                if let Err(refused) = parsed {
+                    panic!("{name}: {line}: {refused}");
+                }
+            }
+        }
+        assert!(is_used, "{name}: no example calls it");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Help pages that fit a terminal. The library that renders them would need another one to wrap lines.
 
 use clap::error::{Error, ErrorKind};
+use plinth_terminal::{examples, tls};
 use std::io::IsTerminal;
 
 const COLUMNS: usize = 100;
@@ -24,11 +25,36 @@ pub fn exit(error: &Error) -> ! {
         true => error.render().ansi().to_string(),
         false => error.render().to_string(),
     };
+    let page = wrapped(&arranged(&page));
     match is_error {
-        true => eprint!("{}", wrapped(&page)),
-        false => print!("{}", wrapped(&page)),
+        true => eprint!("{page}"),
+        false => print!("{page}"),
     }
     std::process::exit(error.exit_code())
+}
+
+/// The page with its examples before the flags of TLS: these are many, the same everywhere, and seldom asked for.
+fn arranged(page: &str) -> String {
+    let lines: Vec<&str> = page.lines().collect();
+    let of_heading = |heading: &str| {
+        let is_it = |line: &&str| {
+            visible(line)
+                .iter()
+                .map(|(_, letter)| *letter)
+                .eq(heading.chars())
+        };
+        lines.iter().position(is_it)
+    };
+    let tls = of_heading(&format!("{}:", tls::HEADING));
+    match (tls, of_heading(examples::HEADING)) {
+        (Some(tls), Some(examples)) if tls < examples => {
+            let (before, behind) = (&lines[..tls], &lines[examples..]);
+            let moved = lines[tls..examples].join("\n");
+            let above = [before, behind].concat().join("\n");
+            format!("{above}\n\n{}\n", moved.trim_end())
+        }
+        _ => page.to_owned(),
+    }
 }
 
 /// The page without lines that are too long, where they have blanks.
@@ -130,6 +156,29 @@ mod tests {
             };
             assert_eq!(words(&shown), words(&page));
         }
+    }
+
+    #[test]
+    fn examples_stand_before_the_flags_of_tls() {
+        let mut program = crate::program();
+        program.build();
+        let status = program.find_subcommand_mut("status").expect("there is one");
+        let page = status.render_help();
+        for page in [page.to_string(), page.ansi().to_string()] {
+            let shown = arranged(&page);
+            let place = |text: &str| shown.find(text).expect(text);
+            assert!(place("--json") < place("Examples:"), "{shown}");
+            assert!(place("Examples:") < place("TLS:"), "{shown}");
+            assert!(place("TLS:") < place("--tls-identity"), "{shown}");
+            let sorted = |text: &str| {
+                let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+                lines.sort();
+                lines
+            };
+            assert_eq!(sorted(&shown), sorted(&page));
+            assert_eq!(arranged(&shown), shown);
+        }
+        assert_eq!(arranged("no heading\n"), "no heading\n");
     }
 
     #[test]

@@ -2,9 +2,11 @@
 //! install both.
 
 use clap::Command;
+use clap::builder::Resettable;
 use clap_complete::Shell;
 use clap_mangen::Man;
-use plinth_terminal::Outcome;
+use clap_mangen::roff::{Roff, bold, roman};
+use plinth_terminal::{Outcome, examples};
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -35,9 +37,29 @@ pub fn completions(program: Command, arguments: &CompletionsArguments) -> Outcom
     }
 }
 
+/// The command without those below it that no page shows. The library of scripts offers them otherwise, and a command
+/// cannot be taken away from another: whatever has one is made anew, with what a script needs.
+fn without_hidden(command: Command) -> Command {
+    let command = command.mut_subcommands(without_hidden);
+    if !command.get_subcommands().any(Command::is_hide_set) {
+        return command;
+    }
+    let shown = command
+        .get_subcommands()
+        .filter(|below| !below.is_hide_set());
+    // The library wants a name for ever. The process ends when the script is printed.
+    let name: &'static str = command.get_name().to_owned().leak();
+    Command::new(name)
+        .about(command.get_about().cloned().unwrap_or_default())
+        .args(command.get_arguments().cloned())
+        .groups(command.get_groups().cloned())
+        .subcommands(shown.cloned().collect::<Vec<_>>())
+}
+
 fn script(mut program: Command, shell: &str) -> Vec<u8> {
     let shell: Shell = shell.parse().expect("the flag takes no others");
     let name = program.get_name().to_owned();
+    program = without_hidden(program);
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut program, name, &mut script);
     script
@@ -61,16 +83,56 @@ pub fn man(program: Command, arguments: &ManArguments) -> Outcome {
                 .get_subcommands()
                 .filter(|below| !below.is_hide_set());
             left.extend(below.cloned());
-            Man::new(command).source(&source).generate_to(directory)?;
+            let name = Man::new(command.clone()).get_filename();
+            std::fs::write(directory.join(name), page(command, &source)?)?;
         }
         Ok(())
     });
     written.map_err(|error| format!("{}: {error}; choose another directory", directory.display()))
 }
 
+/// A page of the manual. The library has no section for examples.
+fn page(command: Command, source: &str) -> std::io::Result<Vec<u8>> {
+    let examples = examples::of(&command);
+    let rest = match examples.is_empty() {
+        true => command,
+        false => command.after_help(Resettable::Reset),
+    };
+    let mut page = Vec::new();
+    Man::new(rest).source(source).render(&mut page)?;
+    if examples.is_empty() {
+        return Ok(page);
+    }
+    let mut section = Roff::new();
+    section.control("SH", ["EXAMPLES"]);
+    for (call, words) in examples {
+        section.control("TP", []);
+        section.text([bold(call)]);
+        section.text([roman(words)]);
+    }
+    section.to_writer(&mut page)?;
+    Ok(page)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Commands, and what of theirs a shell completes: words that no type of the library knows.
+    const OFFERING: [(&str, &[&str]); 12] = [
+        ("dev", &["replication", "engine", "kind"]),
+        ("server", &["class", "engine", "client_auth"]),
+        ("open", &["whom"]),
+        ("derive", &["whom"]),
+        ("run", &["workload", "workloads", "scenario"]),
+        ("hunt", &["scenario"]),
+        ("create", &["kind"]),
+        ("bench", &["parts"]),
+        ("tpcc", &["policy", "opacity"]),
+        ("ycsb", &["policy", "mix"]),
+        ("failures", &["kill"]),
+        ("completions", &["shell"]),
+    ];
 
     /// Names of the pages of a command and of those below it.
     fn pages_of(command: &Command, name: &str, names: &mut Vec<String>) {
@@ -93,6 +155,72 @@ mod tests {
                     script.contains(command.get_name()),
                     "{shell}: {}",
                     command.get_name()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn no_shell_offers_a_command_that_no_page_shows() {
+        fn walk(command: &Command, path: &str, hidden: &mut Vec<String>, shown: &mut Vec<String>) {
+            for below in command.get_subcommands() {
+                let path = format!("{path} {}", below.get_name());
+                match below.is_hide_set() {
+                    true => hidden.push(path),
+                    false => {
+                        shown.push(path.clone());
+                        walk(below, &path, hidden, shown);
+                    }
+                }
+            }
+        }
+        let (mut hidden, mut shown) = (Vec::new(), Vec::new());
+        walk(&crate::program(), "", &mut hidden, &mut shown);
+        let (mut none, mut offered) = (Vec::new(), Vec::new());
+        walk(
+            &without_hidden(crate::program()),
+            "",
+            &mut none,
+            &mut offered,
+        );
+        assert_eq!(offered, shown);
+        assert_eq!(none, Vec::<String>::new());
+        for command in hidden {
+            let name = command.split(' ').next_back().expect("a name");
+            for shell in ["bash", "zsh", "fish"] {
+                let script = script(crate::program(), shell);
+                let script = String::from_utf8(script).expect("a text");
+                let mut words = script.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+                assert!(!words.any(|word| word == name), "{shell}: {command}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_word_that_a_shell_offers_for_a_flag_is_taken() {
+        let mut left = vec![crate::program()];
+        let mut offering = std::collections::BTreeSet::new();
+        while let Some(command) = left.pop() {
+            for flag in command.get_arguments() {
+                let name = format!("{} {}", command.get_name(), flag.get_id());
+                let parser = flag.get_value_parser().clone();
+                let alone = clap::Arg::new("value").value_parser(parser);
+                let alone = Command::new("alone").arg(alone);
+                for word in flag.get_possible_values() {
+                    let taken = alone
+                        .clone()
+                        .try_get_matches_from(["alone", word.get_name()]);
+                    assert!(taken.is_ok(), "{name}: {}", word.get_name());
+                    offering.insert(name.clone());
+                }
+            }
+            left.extend(command.get_subcommands().cloned());
+        }
+        for (command, flags) in OFFERING {
+            for flag in flags {
+                assert!(
+                    offering.contains(&format!("{command} {flag}")),
+                    "{command} {flag}"
                 );
             }
         }
@@ -125,6 +253,9 @@ mod tests {
         let version = concat!("plinth ", env!("CARGO_PKG_VERSION"));
         assert!(server.contains(version), "{server}");
         assert!(server.contains("PLINTH_CLUSTER_FILE"), "{server}");
+        let (_, examples) = server.split_once(".SH EXAMPLES").expect("the section");
+        assert!(examples.contains("plinth server"), "{examples}");
+        assert!(!server.contains("EXTRA"), "{server}");
         std::fs::remove_dir_all(&directory).expect("it is there");
     }
 }

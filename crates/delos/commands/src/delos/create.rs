@@ -1,6 +1,6 @@
 //! `plinth delos create`: makes a service of processes that wait for one.
 
-use super::kinds::KINDS;
+use super::kinds::names;
 use super::names::{At, file_name, parse_at, parse_service_name};
 use super::service::{RETRY_PAUSE, Service, ask};
 use plinth_coordination::certificates::{Tls, missing};
@@ -16,7 +16,7 @@ use plinth_identity::Identity;
 use plinth_rpc::Transport;
 use plinth_runtime::{Duration, join_all, now, random, sleep, timeout};
 use plinth_terminal::Outcome;
-use plinth_terminal::choices::expected;
+use plinth_terminal::choices::{among, expected};
 use plinth_terminal::numbers::within;
 use plinth_terminal::tls::TlsArguments;
 use serde_json::json;
@@ -35,7 +35,8 @@ pub struct Arguments {
     #[arg(value_name = "NAME", value_parser = parse_service_name)]
     pub name: String,
     /// Kind of service: lock, queue, table, zelos, or one that the processes have of their own
-    #[arg(long, value_name = "KIND", value_parser = parse_any_kind)]
+    #[arg(long, value_name = "KIND", hide_possible_values = true)]
+    #[arg(value_parser = among(names(), parse_any_kind))]
     pub kind: String,
     /// A replica: its name, and where its process listens; once for each. With :tls behind every address, all that
     /// use the service speak TLS with it
@@ -64,7 +65,7 @@ fn parse_any_kind(name: &str) -> Result<String, String> {
 
 /// One of the kinds of `plinth delos server`.
 pub fn parse_kind(name: &str) -> Result<String, String> {
-    let kinds: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
+    let kinds: Vec<&str> = names().collect();
     match kinds.contains(&name) {
         true => Ok(name.into()),
         false => Err(expected(name, kinds)),

@@ -10,7 +10,7 @@
 //! A process that dies is started again. When this process ends, for any reason, the others end too.
 
 use super::create::{self, parse_kind};
-use super::kinds::ZELOS;
+use super::kinds::{ZELOS, names};
 use super::names::{At, file_name, parse_service_name};
 use super::server::ZOOKEEPER_PORT;
 use super::service::load;
@@ -20,6 +20,7 @@ use plinth_keeper_commands::zookeeper::ForClients;
 use plinth_runtime::net::Chosen;
 use plinth_runtime::{Either, race};
 use plinth_terminal::children::{self, Supervised, first_end, keep_alive, stop};
+use plinth_terminal::choices::among;
 use plinth_terminal::commands::wrong_usage;
 use plinth_terminal::knobs::parse_knob;
 use plinth_terminal::numbers::within;
@@ -40,7 +41,8 @@ pub struct Arguments {
     #[arg(value_name = "NAME", value_parser = parse_service_name)]
     name: String,
     /// Kind of service: lock, queue, table, zelos
-    #[arg(long, value_name = "KIND", value_parser = parse_kind)]
+    #[arg(long, value_name = "KIND", hide_possible_values = true)]
+    #[arg(value_parser = among(names(), parse_kind))]
     kind: String,
     /// Replicas, each a process
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u16>(1..=i64::from(REPLICAS_MAX)))]

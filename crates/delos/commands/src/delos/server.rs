@@ -19,7 +19,7 @@ use plinth_runtime::metric::page::Page;
 use plinth_runtime::net::Chosen;
 use plinth_runtime::{Task, spawn};
 use plinth_terminal::children::OVER;
-use plinth_terminal::choices::expected;
+use plinth_terminal::choices::{among, expected};
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::serving::ServingArguments;
@@ -50,7 +50,13 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", value_parser = parse_service_name)]
     service: Option<String>,
     /// Engine of the local store, when it is made: ssd, memory
-    #[arg(long, value_name = "ENGINE", default_value = "ssd", value_parser = parse_engine)]
+    #[arg(
+        long,
+        value_name = "ENGINE",
+        default_value = "ssd",
+        hide_possible_values = true
+    )]
+    #[arg(value_parser = among(["ssd", "memory"], parse_engine))]
     engine: EngineKind,
     /// Cache of the local store, in MiB
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = within::<u64>(1..=1 << 20))]

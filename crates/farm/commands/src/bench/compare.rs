@@ -23,6 +23,7 @@ use plinth_measure::server_cpu;
 use plinth_runtime::random::Generator;
 use plinth_runtime::{join_all, now};
 use plinth_terminal::Outcome;
+use plinth_terminal::choices::among;
 use plinth_terminal::connect::{ClusterArguments, Connection};
 use plinth_terminal::numbers::within;
 use redis::Redis;
@@ -47,7 +48,13 @@ pub struct Plan {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = within::<u32>(1..=10_000))]
     clients: u32,
     /// a: half updates, b: 5 in 100, c: reads only
-    #[arg(long, value_name = "MIX,…", value_delimiter = ',', default_value = "c,a", value_parser = Mix::parse)]
+    #[arg(
+        long,
+        value_name = "MIX,…",
+        value_delimiter = ',',
+        default_value = "c,a"
+    )]
+    #[arg(value_parser = among(["a", "b", "c"], Mix::parse), hide_possible_values = true)]
     mix: Vec<Mix>,
     /// Skew of the rows, from 0, which is uniform, to below 1
     #[arg(long, value_name = "THETA", default_value = "0", value_parser = parse_theta)]

@@ -12,6 +12,7 @@ use plinth_farm_member::Replica;
 use plinth_farm_server::Survey;
 use plinth_runtime::{Duration, now, sleep};
 use plinth_terminal::Outcome;
+use plinth_terminal::choices::among;
 use plinth_terminal::numbers::within;
 use serde_json::json;
 
@@ -37,7 +38,8 @@ pub struct Plan {
         value_name = "WHO,…",
         value_delimiter = ',',
         default_value = "other,master,both",
-        value_parser = Case::parse
+        value_parser = among(Case::ALL.map(Case::name), Case::parse),
+        hide_possible_values = true
     )]
     kill: Vec<Case>,
     /// How often each of them

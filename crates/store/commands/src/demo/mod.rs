@@ -28,6 +28,13 @@ use verify::Verified;
 use work::Worked;
 
 #[derive(clap::Args, Debug)]
+#[command(after_help = plinth_terminal::examples(&[
+    ("plinth demo", "With the word list of this system"),
+    (
+        "plinth demo --input access.log --json",
+        "With the lines of a file of yours, and figures for programs",
+    ),
+]))]
 struct Arguments {
     /// File whose lines are the records; default: a word list of the system (`apt-get install wamerican-huge`)
     #[arg(long, value_name = "FILE")]

@@ -35,6 +35,17 @@ use std::convert::Infallible;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args, Debug)]
+#[command(after_help = plinth_terminal::examples(&[
+    ("plinth cli -C data/plinth.cluster", "A shell; `help` lists its statements"),
+    (
+        "plinth cli --exec 'set hello world; get hello'",
+        "Two statements, on the cluster of this directory",
+    ),
+    (
+        "plinth cli --tsv --exec 'getrange user/ user0 100' > users.tsv",
+        "Keys and values for other programs",
+    ),
+]))]
 struct Arguments {
     #[command(flatten)]
     cluster: ClusterArguments,
