@@ -41,7 +41,7 @@ words! {
 impl Mix {
     /// The error says which there are.
     pub fn parse(name: &str) -> Result<Mix, String> {
-        Mix::from_name(name).ok_or("there are a, b, c and e".into())
+        Mix::from_name(&name.to_ascii_lowercase()).ok_or("there are a, b, c and e".into())
     }
 
     /// False if it scans.

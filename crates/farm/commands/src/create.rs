@@ -8,6 +8,7 @@ use plinth_farm_server::{Asked, caller, create, unless_denied};
 use plinth_runtime::{Duration, timeout};
 use plinth_terminal::Outcome;
 use plinth_terminal::numbers::within;
+use plinth_terminal::wording::counted;
 
 /// What is chosen when a cluster is made, and never changed.
 #[derive(clap::Args, Clone, Debug)]
@@ -96,8 +97,10 @@ pub async fn run(arguments: &Arguments) -> Outcome {
         return Ok(());
     }
     println!(
-        "a cluster of {} regions, each with {} replicas; it begins when {} machines wait",
-        plan.regions, plan.replication, plan.machines
+        "a cluster of {}, each with {}; it begins when {} wait",
+        counted(plan.regions, "region", "regions"),
+        counted(plan.replication, "replica", "replicas"),
+        counted(plan.machines, "machine", "machines"),
     );
     Ok(())
 }

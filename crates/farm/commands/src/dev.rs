@@ -10,6 +10,7 @@ use plinth_terminal::children::{keep_alive, stop};
 use plinth_terminal::connect::block_on;
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
+use plinth_terminal::wording::{counted, pasted};
 use std::path::PathBuf;
 
 const REPLICATION_MAX: u16 = 3;
@@ -80,8 +81,9 @@ async fn serve(arguments: &Arguments, keeping: Keeping) -> Outcome {
     let work = async {
         let seen = fleet.start_all(&mut children).await?;
         tell_other_backups(&seen, keeping.backups);
-        println!("{machines} machines of the in-memory engine, from port {port} on");
-        println!("use it with: plinth farm cli -C {}", fleet.path.display());
+        let count = counted(machines, "machine", "machines");
+        println!("{count} of the in-memory engine, from port {port} on");
+        println!("use it with: plinth farm cli -C {}", pasted(&fleet.path));
         println!("ready");
         keep_alive(&mut children, !arguments.no_restart, |i| fleet.start(i)).await
     };
@@ -91,7 +93,8 @@ async fn serve(arguments: &Arguments, keeping: Keeping) -> Outcome {
                 true => "their data stays, for the same command",
                 false => "their data is gone",
             };
-            eprintln!("plinth: stopping {machines} machines; {data}");
+            let count = counted(machines, "machine", "machines");
+            eprintln!("plinth: stopping {count}; {data}");
             Ok(())
         }
         Ok(Some(outcome)) => outcome,

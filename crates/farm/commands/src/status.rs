@@ -8,6 +8,7 @@ use plinth_farm_server::{MachineStatus, Seen, Survey, caller, survey};
 use plinth_runtime::Duration;
 use plinth_terminal::Outcome;
 use plinth_terminal::numbers::within;
+use plinth_terminal::wording::counted;
 use serde_json::{Value, json};
 
 #[derive(clap::Args, Debug)]
@@ -104,12 +105,12 @@ fn kept(cluster: &Cluster) -> &'static str {
 pub fn text(survey: &Survey) -> String {
     let mut lines = vec![match &survey.record {
         Some(record) => format!(
-            "cluster {}: configuration {}, {} regions of {} MiB, {} replicas each, {}",
+            "cluster {}: configuration {}, {} of {} MiB, {} each, {}",
             survey.file.key(),
             number_of(survey),
-            record.cluster.regions,
+            counted(record.cluster.regions, "region", "regions"),
             mib(record.cluster.region_bytes),
-            record.cluster.replication,
+            counted(record.cluster.replication, "replica", "replicas"),
             kept(&record.cluster)
         ),
         None => format!("cluster {}", survey.file.key()),

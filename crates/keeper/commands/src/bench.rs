@@ -12,6 +12,7 @@ use plinth_terminal::numbers::within;
 use plinth_terminal::outputs::write_page;
 use plinth_terminal::process::raise_file_limit;
 use plinth_terminal::seconds::{parse_positive, parse_seconds};
+use plinth_terminal::wording::counted;
 use plinth_terminal::{Outcome, connect};
 use serde_json::Value;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -272,7 +273,8 @@ fn make_page(arguments: &Report) -> Outcome {
             &markdown::tables(&runs),
         )?;
     }
-    println!("{} runs in {}", runs.len(), output.display());
+    let runs = counted(runs.len(), "run", "runs");
+    println!("{runs} in {}", output.display());
     Ok(())
 }
 

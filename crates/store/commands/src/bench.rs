@@ -16,6 +16,7 @@ use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::numbers::within;
 use plinth_terminal::outputs::write_page;
 use plinth_terminal::seconds::{parse_positive, parse_seconds};
+use plinth_terminal::wording::counted;
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -320,11 +321,11 @@ fn is_own(address: SocketAddr) -> bool {
 fn print_table(measured: &Measured) {
     let plan = &measured.plan;
     println!(
-        "{}: {} clients, {:.1} s, {} rows",
+        "{}: {}, {:.1} s, {}",
         plan.workload.name,
-        plan.clients,
+        counted(plan.clients, "client", "clients"),
         measured.duration_s,
-        grouped(plan.rows as f64)
+        counted(grouped(plan.rows as f64), "row", "rows")
     );
     let row = |name: &str, value: String| println!("  {name:<28} {value}");
     row("operations/s", grouped(measured.operations_per_second()));
@@ -403,6 +404,7 @@ fn make_page(arguments: &Report) -> Outcome {
         &arguments.files,
         &page(&sets(files)),
     )?;
-    println!("{} runs in {}", runs.len(), arguments.output.display());
+    let runs = counted(runs.len(), "run", "runs");
+    println!("{runs} in {}", arguments.output.display());
     Ok(())
 }

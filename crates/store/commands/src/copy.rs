@@ -328,7 +328,11 @@ struct Verified {
 }
 
 fn shown(piece: &KeyRange) -> String {
-    format!("{} to {}", printable(&piece.begin), printable(&piece.end))
+    let begin = match piece.begin.is_empty() {
+        true => "\"\"".into(),
+        false => printable(&piece.begin),
+    };
+    format!("{begin} to {}", printable(&piece.end))
 }
 
 /// Makes the piece of the target equal to that of the source, chunk by chunk.

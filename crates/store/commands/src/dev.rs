@@ -26,6 +26,7 @@ use plinth_terminal::children::{self, Supervised, first_end, keep_alive, stop};
 use plinth_terminal::choices::{among, expected};
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
+use plinth_terminal::wording::{counted, pasted};
 use plinth_terminal::{Outcome, connect, keys, ports};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -155,10 +156,10 @@ async fn lock(directory: &Path) -> Outcome<DirLock> {
     match disk::lock_dir(directory).await {
         Ok(lock) => Ok(lock),
         Err(error) if is_taken(&error) && file.exists() => Err(format!(
-            "data directory {0}: its cluster runs already; connect with plinth cli -C {0}/{1}, \
+            "data directory {}: its cluster runs already; connect with plinth cli -C {}, \
             or choose another with --data-dir",
             directory.display(),
-            cluster_file::DEFAULT_NAME
+            pasted(&file)
         )),
         Err(error) => Err(cannot(error)),
     }
@@ -388,10 +389,7 @@ fn fits(arguments: &Arguments, config: &DatabaseConfig) -> Outcome {
 }
 
 fn count(processes: u16) -> String {
-    match processes {
-        1 => "1 server process".into(),
-        n => format!("{n} server processes"),
-    }
+    counted(processes, "server process", "server processes")
 }
 
 fn announce(arguments: &Arguments, plan: &Plan, path: &Path) {
@@ -406,7 +404,7 @@ fn announce(arguments: &Arguments, plan: &Plan, path: &Path) {
         count(plan.processes),
         arguments.data_dir.display()
     );
-    println!("connect with: plinth cli -C {}", path.display());
+    println!("connect with: plinth cli -C {}", pasted(path));
     if let Some(port) = arguments.keeper_port {
         println!("ZooKeeper's clients: 127.0.0.1:{port}");
     }

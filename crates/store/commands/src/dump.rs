@@ -14,6 +14,7 @@ use plinth_measure::grouped;
 use plinth_runtime::now;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::outputs::why_not_made;
+use plinth_terminal::wording::counted;
 use plinth_terminal::{Outcome, progress};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -235,13 +236,16 @@ struct Snapshots {
 /// Takes another snapshot for the rest, of `name`, after `count` pairs.
 fn next_snapshot(name: &str, count: u64, snapshots: Snapshots, taken: &mut u64) -> Outcome {
     if count > 0 && !snapshots.may_be_many {
-        let pairs = grouped(count as f64);
+        let pairs = match count {
+            1 => "1 pair is".into(),
+            _ => format!("{} pairs are", grouped(count as f64)),
+        };
         let then = match name {
             "-" => "say --force to go on with newer ones".into(),
             name => format!("go on with newer ones by --resume, or remove {name} and say --force"),
         };
         return Err(format!(
-            "{name}: this is only a part: {pairs} pairs are written, and their snapshot can be read no longer (it \
+            "{name}: this is only a part: {pairs} written, and their snapshot can be read no longer (it \
              lasts five seconds, and ends with a recovery); dump a part with --begin and --end, or {then}"
         ));
     }
@@ -297,8 +301,8 @@ async fn dump(
         (false, _) => format!("{taken} snapshots, one after another"),
     };
     Ok(format!(
-        "dumped {} pairs in {took_s:.2} s, {rate} pairs/s, from {how}",
-        grouped(count as f64)
+        "dumped {} in {took_s:.2} s, {rate} pairs/s, from {how}",
+        counted(grouped(count as f64), "pair", "pairs")
     ))
 }
 
@@ -332,7 +336,8 @@ async fn go_on(
         error => match transaction.on_error(error).await {
             Ok(()) => Ok(None),
             Err(error) => Err(format!(
-                "cannot read on after {count} pairs: {}",
+                "cannot read on after {}: {}",
+                counted(count, "pair", "pairs"),
                 connect::explain(error)
             )),
         },

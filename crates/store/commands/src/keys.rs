@@ -292,9 +292,11 @@ async fn carry_out(arguments: Arguments) -> Outcome {
             let known = key_file::load(&path).await?;
             let file = known.unwrap_or_else(|| KeyFile::new_root(secret()));
             let servers = give(&cluster, &file).await?;
-            println!(
-                "{servers} servers have the keys; connections without a key end with their processes"
-            );
+            let have = match servers {
+                1 => "1 server has".into(),
+                _ => format!("{servers} servers have"),
+            };
+            println!("{have} the keys; connections without a key end with their processes");
         }
         Command::Open { whom } => open_to(&path, whom).await?,
         Command::Close => open_to(&path, Identity::Nobody).await?,

@@ -21,6 +21,7 @@ use plinth_runtime::{Duration, Instant, Task, now};
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
+use plinth_terminal::wording::counted;
 use plinth_terminal::{Outcome, progress as bars};
 use progress::{Position, Sidecar, Terms};
 use std::collections::VecDeque;
@@ -317,8 +318,8 @@ impl Loader {
                 self.sidecar.remove();
                 let rate = self.rows as f64 / took_s.max(1e-9);
                 eprintln!(
-                    "loaded {} pairs in {took_s:.2} s, {} pairs/s",
-                    grouped(self.rows as f64),
+                    "loaded {} in {took_s:.2} s, {} pairs/s",
+                    counted(grouped(self.rows as f64), "pair", "pairs"),
                     grouped(rate)
                 );
                 Ok(())
@@ -334,8 +335,11 @@ impl Loader {
                     (true, true) => "; go on with --resume",
                     (true, false) => "; when it is mended, go on with --resume",
                 };
-                let lines = self.committed.lines;
-                Err(format!("{line} (the first {lines} lines are loaded{next})"))
+                let loaded = match self.committed.lines {
+                    1 => "the first line is loaded".to_owned(),
+                    lines => format!("the first {lines} lines are loaded"),
+                };
+                Err(format!("{line} ({loaded}{next})"))
             }
         }
     }

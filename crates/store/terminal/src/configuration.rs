@@ -138,9 +138,32 @@ pub fn parse<'a>(command: &'a Command, text: &str) -> Result<Vec<Entry<'a>>, Wro
     rows.sort_by_key(|(name, _)| name.span().start);
     let mut entries = Vec::new();
     for (name, value) in rows {
+        if let (KNOB, DeValue::Table(knobs)) = (&name.get_ref()[..], value.get_ref()) {
+            entries.extend(knobs_of(command, knobs, line)?);
+            continue;
+        }
         let at = line(name.span().start);
         let entry = entry(command, name.get_ref(), value.get_ref());
         entries.extend(entry.map_err(|what| (at, what))?);
+    }
+    Ok(entries)
+}
+
+/// The entries of a table of knobs, each with its own line.
+fn knobs_of<'a>(
+    command: &'a Command,
+    knobs: &DeTable<'_>,
+    line: impl Fn(usize) -> usize,
+) -> Result<Vec<Entry<'a>>, Wrong> {
+    let mut knobs: Vec<_> = knobs.iter().collect();
+    knobs.sort_by_key(|(knob, _)| knob.span().start);
+    let mut entries = Vec::new();
+    for (knob, value) in knobs {
+        let value = scalar(knob.get_ref(), value.get_ref());
+        let value = value.map(|value| format!("{}={value}", knob.get_ref()));
+        let entry = value.and_then(|value| entry(command, KNOB, &DeValue::String(value.into())));
+        let entry = entry.map_err(|what| (line(knob.span().start), what))?;
+        entries.extend(entry);
     }
     Ok(entries)
 }
@@ -167,13 +190,6 @@ fn entry<'a>(command: &'a Command, name: &str, value: &DeValue<'_>) -> Outcome<O
         DeValue::Array(list) if is_list => {
             let values = list.iter().map(|value| scalar(name, value.get_ref()));
             values.collect::<Outcome<Vec<_>>>()?
-        }
-        DeValue::Table(table) if long == KNOB => {
-            let knobs = table.iter().map(|(knob, value)| {
-                let value = scalar(knob.get_ref(), value.get_ref())?;
-                Ok(format!("{}={value}", knob.get_ref()))
-            });
-            knobs.collect::<Outcome<Vec<_>>>()?
         }
         one => vec![scalar(name, one)?],
     };
@@ -406,6 +422,16 @@ mod tests {
             ("[tls]\nkey = 'a'", 1, "no entry 'tls'"),
             ("knob = ['moves=3']", 1, "moves=3"),
             ("knob = 'client_locations_max'", 1, "NAME=VALUE"),
+            (
+                "workers = 1\n[knob]\nclient_locations_max = 3\nmoves = 3",
+                4,
+                "moves",
+            ),
+            (
+                "[knob]\n\nclient_locations_max = true",
+                3,
+                "not true or false",
+            ),
             ("workers = 1\nworkers = 2", 2, "duplicate"),
             ("workers 1", 1, "="),
             ("workers = 1\nlisten = 'a\n", 2, "string"),

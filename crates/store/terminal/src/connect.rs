@@ -2,6 +2,7 @@
 
 use crate::numbers::within;
 use crate::tls::TlsArguments;
+use crate::wording::pasted;
 use crate::{Outcome, status, trace_file};
 use plinth_client::{Database, DatabaseOption};
 use plinth_coordination::cluster_file::{self, ClusterFile, ClusterFileError};

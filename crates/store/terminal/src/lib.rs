@@ -6,7 +6,8 @@
 //! - [`serving`], [`process`], [`children`], [`ports`], [`allocator`], [`notify`], [`trace_file`], [`pages`]: what a
 //!   process has that serves.
 //! - [`keys`], [`status`]: key files, and status documents.
-//! - [`shell`], [`watching`], [`progress`], [`wrap`], [`outputs`]: what a person sees, and files that are made.
+//! - [`shell`], [`watching`], [`progress`], [`wrap`], [`wording`], [`outputs`]: what a person sees, and files that are
+//!   made.
 
 pub mod allocator;
 pub mod children;
@@ -31,6 +32,7 @@ pub mod status;
 pub mod tls;
 pub mod trace_file;
 pub mod watching;
+pub mod wording;
 pub mod wrap;
 
 pub use examples::examples;

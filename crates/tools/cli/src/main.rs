@@ -38,7 +38,7 @@ use plinth_keeper_commands as _;
 #[cfg(feature = "sim")]
 use plinth_counter as _;
 
-use clap::Command;
+use clap::{Arg, ArgAction, Command};
 use plinth_terminal::{allocator, commands, configuration, knobs};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -75,7 +75,7 @@ fn program() -> Command {
             "Begin with `plinth demo`, or with `plinth dev --data-dir data` and then\n\
             `plinth cli -C data/plinth.cluster`. `plinth help COMMAND` tells all of one.",
         );
-    let program = layout::laid_out(commands::fill(program));
+    let program = layout::laid_out(taking_negative_numbers(commands::fill(program)));
     match cfg!(feature = "keeper") {
         true => program,
         // A process of this program would be started that it cannot be.
@@ -85,12 +85,24 @@ fn program() -> Command {
     }
 }
 
+/// `--timeout -1` is about a value that is too low, not about a flag `-1`.
+fn taking_negative_numbers(command: Command) -> Command {
+    let takes = |flag: &Arg| matches!(flag.get_action(), ArgAction::Set | ArgAction::Append);
+    let command = command.mut_args(|flag| match takes(&flag) && flag.get_long().is_some() {
+        true => flag.allow_negative_numbers(true),
+        false => flag,
+    });
+    command.mut_subcommands(taking_negative_numbers)
+}
+
 /// `plinth help COMMAND` is `plinth COMMAND --help`, which knows the word that is most like one that does not exist.
 fn help_of(arguments: Vec<OsString>) -> Vec<OsString> {
     match &arguments[..] {
         [program, help, command @ ..]
             if help == "help" && command.first().is_some_and(|word| !is_flag(word)) =>
         {
+            // `plinth help help` is the first page.
+            let command = command.iter().filter(|word| *word != "help");
             let command = std::iter::once(program).chain(command).cloned();
             command.chain(["--help".into()]).collect()
         }
@@ -154,6 +166,9 @@ mod tests {
         };
         for (line, page) in [
             ("plinth help", "Try it:"),
+            ("plinth help help", "Try it:"),
+            ("plinth keeper help", "Usage: plinth keeper"),
+            ("plinth help keeper help", "Usage: plinth keeper"),
             ("plinth help server", "Usage: plinth server"),
             ("plinth help keeper server", "Usage: plinth keeper server"),
             ("plinth help sim run", "Usage: plinth tools sim run"),
@@ -170,6 +185,22 @@ mod tests {
                 answer.contains("similar") && answer.contains(meant),
                 "{answer}"
             );
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_no_good_is_named_with_those_that_are() {
+        for (line, why) in [
+            ("status --timeout -1", "-1 is not in 1..=86400"),
+            ("status --timeout 0", "0 is not in 1..=86400"),
+            ("dev --port -4500", "-4500 is not in 1..=65535"),
+            ("dev --port 99999999999999999999", " is not in 1..=65535"),
+            ("status -1", "unexpected argument '-1'"),
+        ] {
+            let words = line.split(' ');
+            let answer = program().try_get_matches_from(std::iter::once("plinth").chain(words));
+            let answer = answer.expect_err(line).to_string();
+            assert!(answer.contains(why), "{line}: {answer}");
         }
     }
 

@@ -17,6 +17,7 @@ use plinth_runtime::{Duration, now, sleep, timeout};
 use plinth_terminal::Outcome;
 use plinth_terminal::numbers::within;
 use plinth_terminal::tls::TlsArguments;
+use plinth_terminal::wording::counted;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -187,10 +188,10 @@ pub async fn restore(arguments: &RestoreArguments) -> Outcome {
         return Ok(());
     }
     println!(
-        "service {} of kind {}, with {} replicas, as it was at position {pos}; its log begins at {first}",
+        "service {} of kind {}, with {}, as it was at position {pos}; its log begins at {first}",
         arguments.name,
         restored.kind,
-        arguments.replicas.len()
+        counted(arguments.replicas.len(), "replica", "replicas")
     );
     println!("its file: {}", path.display());
     Ok(())

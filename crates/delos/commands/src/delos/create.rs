@@ -19,6 +19,7 @@ use plinth_terminal::Outcome;
 use plinth_terminal::choices::{among, expected};
 use plinth_terminal::numbers::within;
 use plinth_terminal::tls::TlsArguments;
+use plinth_terminal::wording::counted;
 use serde_json::json;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -92,10 +93,10 @@ pub async fn run(arguments: &Arguments) -> Outcome {
         return Ok(());
     }
     println!(
-        "service {} of kind {}, with {} replicas",
+        "service {} of kind {}, with {}",
         arguments.name,
         arguments.kind,
-        arguments.replicas.len()
+        counted(arguments.replicas.len(), "replica", "replicas")
     );
     println!("its file: {}", path.display());
     Ok(())

@@ -26,6 +26,7 @@ use plinth_terminal::knobs::parse_knob;
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::tls::TlsArguments;
+use plinth_terminal::wording::{counted, pasted};
 use plinth_terminal::{Outcome, connect, keys, ports};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::symlink;
@@ -296,12 +297,12 @@ async fn serve(
         Either::Right(line) => return Err(line),
     }
     println!(
-        "{} replicas of {}, kind {}",
-        replicas.len(),
+        "{} of {}, kind {}",
+        counted(replicas.len(), "replica", "replicas"),
         arguments.name,
         arguments.kind
     );
-    println!("use it with: plinth delos status -C {}", path.display());
+    println!("use it with: plinth delos status -C {}", pasted(path));
     if arguments.is_zelos() {
         let all = (0..arguments.replicas).map(|i| arguments.zookeeper(i).to_string());
         let all: Vec<String> = all.collect();

@@ -5,6 +5,7 @@ use plinth_table::language::time;
 use plinth_table::proto;
 use plinth_table::value::{Value, kind_name};
 use plinth_terminal::shell::answer::Answer as Shown;
+use plinth_terminal::wording::counted;
 use serde_json::{Map, Value as Json, json};
 use std::fmt::Write;
 
@@ -97,8 +98,8 @@ fn table_of(page: &proto::Page, is_cut: bool) -> String {
     let sorted = if page.sorted { " and a sort" } else { "" };
     let _ = write!(
         text,
-        "({} rows by {}{sorted}, {} looked at{more})",
-        page.rows.len(),
+        "({} by {}{sorted}, {} looked at{more})",
+        counted(page.rows.len(), "row", "rows"),
         page.index,
         page.scanned
     );
@@ -203,7 +204,7 @@ impl Answer {
             Answer::Done => ("done".into(), json!({}), None),
             Answer::Queued => ("noted for `commit`".into(), json!({}), None),
             Answer::Changed(rows) => (
-                format!("{rows} rows changed"),
+                format!("{} changed", counted(rows, "row", "rows")),
                 json!({ "changed": rows }),
                 None,
             ),

@@ -4,6 +4,7 @@ use plinth_measure::grouped;
 use plinth_terminal::status::{
     full_disks, is_available, is_never_created, lost_database, recovery, sick_disks,
 };
+use plinth_terminal::wording::counted;
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -57,10 +58,6 @@ pub fn bytes(value: &Value) -> String {
 /// A counter's rate.
 pub fn rate(counter: &Value) -> String {
     format!("{}/s", grouped(counter["hz"].as_f64().unwrap_or(0.0)))
-}
-
-fn plural(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// A summary for people.
@@ -133,7 +130,7 @@ fn cluster_rows(out: &mut String, document: &Value) {
     if tolerance.is_object() {
         let zones = |field: &str| {
             let name = format!("max_zone_failures_without_losing_{field}");
-            plural(number(&tolerance[name]), "zone", "zones")
+            counted(number(&tolerance[name]), "zone", "zones")
         };
         let (data, service) = (zones("data"), zones("availability"));
         let text = format!("{data} may fail without loss of data, {service} of availability");
@@ -178,7 +175,7 @@ fn roles(cluster: &Value) -> String {
     ];
     let texts = named.map(|(field, role, [one, many])| {
         let (there, wanted) = (there(role), number(&wanted[field]));
-        let there_are = plural(there, one, many);
+        let there_are = counted(there, one, many);
         match there == wanted {
             true => there_are,
             false => format!("{there_are} ({wanted} configured)"),
@@ -219,13 +216,13 @@ fn data_rows(out: &mut String, cluster: &Value) {
     section(out, "Data");
     let mut state = word(&data["state"]["name"]).to_string();
     if let Some(left) = data["state"]["min_replicas_remaining"].as_u64() {
-        let shards = plural(number(&data["partitions_count"]), "shard", "shards");
+        let shards = counted(number(&data["partitions_count"]), "shard", "shards");
         state += &format!("; {left} replicas or more of each of {shards}");
     }
     row(out, "Replication", state);
     let moving = &data["moving_data"];
     if moving.is_object() {
-        let shards = plural(number(&moving["shards"]), "shard", "shards");
+        let shards = counted(number(&moving["shards"]), "shard", "shards");
         row(
             out,
             "Moving",

@@ -87,7 +87,7 @@ impl Help {
         let Page {
             name, arguments, ..
         } = self.find(name)?;
-        Some(format!("usage: {name} {arguments}"))
+        Some(format!("usage: {name} {arguments}").trim_end().to_owned())
     }
 
     /// The line about a statement that does not exist.
@@ -196,6 +196,11 @@ mod tests {
         topics: &[("escaping", "how keys are written")],
     };
 
+    const BARE: Help = Help {
+        groups: &[("Locks", &[page("lock", "", "lock the database", "lock")])],
+        topics: &[],
+    };
+
     #[test]
     fn statements_are_in_groups_and_each_has_a_page_with_an_example() {
         check(&HELP);
@@ -210,6 +215,7 @@ mod tests {
             "set KEY VALUE\n  write a pair\n  example: set hello world"
         );
         assert_eq!(HELP.usage("get").as_deref(), Some("usage: get KEY"));
+        assert_eq!(BARE.usage("lock").as_deref(), Some("usage: lock"));
         assert_eq!(HELP.page("escaping"), None);
     }
 
