@@ -49,8 +49,8 @@ pub fn translated(arguments: Vec<OsString>) -> Vec<OsString> {
     [program, to_file(words)].concat()
 }
 
-/// The line for who has written `said`, which is `now`; `None` if nothing in it is of a former release, or if a program
-/// has asked for JSON: it reads standard error, too.
+/// The line for who has written `said`, which is `now`; `None` if nothing in it is of a former release, or if a
+/// program has asked for JSON: it reads standard error, too.
 pub fn notice(program: &Command, said: &[OsString], now: &[OsString]) -> Option<String> {
     if said.iter().any(|word| word == "--json") {
         return None;
