@@ -401,7 +401,8 @@ impl Connection {
         if status::is_never_created(cluster) {
             return Some(format!(
                 "the cluster of {path} has no database yet; \
-                 `plinth cli -C {path} --exec \"configure new single ssd\"' creates one"
+                 `plinth cli -C {} --exec \"configure new single ssd\"' creates one",
+                pasted(&self.path)
             ));
         }
         if cluster["database_lock_state"]["locked"] == true {
