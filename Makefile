@@ -71,7 +71,7 @@ packages: packaging-tools
 # What the packages are built and tested with.
 .PHONY: packaging-tools
 packaging-tools: tools
-	@scripts/need dpkg-shlibdeps:dpkg-dev python3:python3 /lib/systemd/systemd:systemd adduser:adduser \
+	@scripts/need dpkg-shlibdeps:dpkg-dev man:man-db python3:python3 /lib/systemd/systemd:systemd adduser:adduser \
 		ip:iproute2 unshare:util-linux nsenter:util-linux setpriv:util-linux runuser:util-linux
 	@scripts/need-cargo-deb $(TARGET)/cargo-deb
 	@scripts/need-python $(TARGET)/python-packages $(PACKAGING_PACKAGES)

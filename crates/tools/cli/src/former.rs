@@ -163,7 +163,10 @@ fn on_service(words: Vec<OsString>) -> Vec<OsString> {
     };
     let is_one = system == "delos" && ON_SERVICES.iter().any(|name| command == name);
     let first = rest.first().and_then(|word| word.to_str());
-    let is_by_place = first.is_some_and(|word| !word.starts_with('-'));
+    // Behind the name of an operation stands an object, as it does behind no name of a service.
+    let names_operation = rest.get(1).and_then(|word| word.to_str());
+    let names_operation = names_operation.is_some_and(|word| word.starts_with('{'));
+    let is_by_place = first.is_some_and(|word| !word.starts_with('-')) && !names_operation;
     let names_it = |word: &OsString| {
         let word = word.to_str().unwrap_or_default();
         word.starts_with("-C") || word.starts_with("--cluster-file")
@@ -302,6 +305,7 @@ mod tests {
             ("delos call -C s get {}", "delos call -C s get {}"),
             ("delos call s get {}", "delos call -C s get {}"),
             ("delos dev s --kind lock", "delos dev s --kind lock"),
+            ("delos call holder {}", "delos call holder {}"),
             ("", ""),
         ] {
             assert_eq!(translated(line(former)), line(now), "{former}");

@@ -41,21 +41,25 @@ use plinth_counter as _;
 use clap::{Arg, ArgAction, Command};
 use plinth_terminal::{allocator, commands, configuration, knobs};
 use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Exit code of a command line that is none.
 const WRONG_USAGE: u8 = 2;
 
 /// What cannot be printed ends the process, and is no fault of its: without a word if the reader of standard output
-/// has closed the pipe, as `head` does, and else with one line, as on a full disk.
+/// has closed the pipe, as `head` does, and else with one line, as on a full disk, if that can be printed.
 fn end_when_standard_output_does() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         let text = info.payload_as_str().unwrap_or_default();
+        if text.starts_with("failed printing to stderr: ") {
+            std::process::exit(1)
+        }
         match text.strip_prefix("failed printing to stdout: ") {
             Some(why) if why.contains("Broken pipe") => std::process::exit(141), // as SIGPIPE in a shell
             Some(why) => {
-                eprintln!("plinth: standard output: {why}");
+                let _ = writeln!(std::io::stderr(), "plinth: standard output: {why}");
                 std::process::exit(1)
             }
             None => tell(info),

@@ -577,15 +577,23 @@ fn dev_on_a_port_in_use_says_which_and_leaves_nothing_running() {
 
 /// The command, whose output has no room, says so in one line.
 fn has_no_room(arguments: &[&str]) {
-    let full = std::fs::File::options().write(true).open("/dev/full");
+    let full = || {
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        full.expect("it is there")
+    };
     let mut command = Command::new(BINARY);
-    command.args(arguments).stdout(full.expect("it is there"));
+    command.args(arguments).stdout(full());
     let output = command.stderr(Stdio::piped()).spawn();
     let output = output.and_then(std::process::Child::wait_with_output);
     let output = output.expect("it runs");
     assert_eq!(output.status.code(), Some(1), "{arguments:?}");
     let line = "plinth: standard output: No space left on device (os error 28)\n";
     assert_eq!(text(&output.stderr), line, "{arguments:?}");
+    // Nor has what it says of it.
+    let mut command = Command::new(BINARY);
+    command.args(arguments).stdout(full()).stderr(full());
+    let status = command.status().expect("it runs");
+    assert_eq!(status.code(), Some(1), "{arguments:?}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::common::{self, BINARY, Cluster, Server, free_ports, text};
 use plinth_keeper::client::Client;
 use plinth_keeper::wire::{Acl, Answer, Code, CreateKind, Request, Text, create_flags, event};
 use plinth_runtime::{Duration, real, sleep, timeout};
+use rustix::process::{Pid, Signal, kill_process};
 use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Instant;
@@ -59,14 +60,7 @@ async fn work(cluster: &Cluster) {
         (event::DATA_CHANGED, Text::from("/app"))
     );
 
-    let server = cluster.pid(0).expect("it runs");
-    assert!(
-        Command::new("kill")
-            .args(["-9", &server.to_string()])
-            .status()
-            .expect("kill")
-            .success()
-    );
+    send_signal(&cluster, Signal::KILL);
     ask(&two, set("/app", "third"))
         .await
         .expect("set while a server is down");
@@ -190,10 +184,10 @@ fn get(path: &str) -> Request {
     }
 }
 
-fn send_signal(cluster: &Cluster, signal: &str) {
-    let pid = cluster.pid(0).expect("it runs").to_string();
-    let sent = Command::new("kill").args([signal, &pid]).status();
-    assert!(sent.expect("kill").success());
+fn send_signal(cluster: &Cluster, signal: Signal) {
+    let pid = cluster.pid(0).expect("it runs");
+    let pid = Pid::from_raw(pid as i32).expect("a process");
+    kill_process(pid, signal).expect("it is ours");
 }
 
 /// Connects as a client that may be read-only, until it is.
@@ -215,7 +209,7 @@ async fn read_without_database(cluster: &Cluster) {
     ask(&client, create("/app", persistent))
         .await
         .expect("created");
-    send_signal(cluster, "-STOP");
+    send_signal(cluster, Signal::STOP);
     let reader = timeout(PATIENCE, connect_to_read(address, client.session())).await;
     let reader = reader.expect("a gateway that is cut off serves readers");
     let ended = async { while client.next_event().await.is_some() {} };
@@ -233,7 +227,7 @@ async fn read_without_database(cluster: &Cluster) {
     assert_eq!(not_cached, Err(Code::CONNECTION_LOSS));
     let stranger = Client::connect(address, 1000, None).await;
     assert!(stranger.is_err(), "who wants to write is not served");
-    send_signal(cluster, "-CONT");
+    send_signal(cluster, Signal::CONT);
     let ended = async { while reader.next_event().await.is_some() {} };
     timeout(PATIENCE, ended).await.expect("it is disconnected");
     let client = connect(address, Some(reader.session())).await;

@@ -98,7 +98,7 @@ fn wrong_streams_end_in_one_line_that_says_what_to_do() {
     };
     assert!(fails(&["drop", "none"]).contains("plinth stream list"));
     assert!(fails(&["create", ""]).contains("1 to 255 bytes"));
-    assert!(fails(&["create", "a", "--range", "z", "a"]).contains("BEGIN before their END"));
+    assert!(fails(&["create", "a", "--range", "z", "a"]).contains("BEGIN comes before END"));
     assert!(fails(&["create", "a", "--range", "\\x", "z"]).contains("broken escape"));
     said(cluster.plinth(&["stream", "create", "a"]));
     assert!(fails(&["create", "a"]).contains("choose another name"));

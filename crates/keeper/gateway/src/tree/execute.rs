@@ -335,10 +335,15 @@ fn lifetime_of(
         }
         CreateKind::Container => Lifetime::Container,
         _ if is_timed => Lifetime::Ttl(ttl),
-        _ if matches!(flags, EPHEMERAL | EPHEMERAL_SEQUENTIAL) => Lifetime::Ephemeral(session),
+        _ if is_ephemeral(flags) => Lifetime::Ephemeral(session),
         _ => Lifetime::Persistent,
     };
     Ok((lifetime, is_numbered))
+}
+
+fn is_ephemeral(flags: i32) -> bool {
+    use create_flags::{EPHEMERAL, EPHEMERAL_SEQUENTIAL};
+    matches!(flags, EPHEMERAL | EPHEMERAL_SEQUENTIAL)
 }
 
 fn create(plan: &mut Plan<'_>, caller: &Caller, request: &Request) -> Result<Shape, Code> {
@@ -373,7 +378,8 @@ fn create(plan: &mut Plan<'_>, caller: &Caller, request: &Request) -> Result<Sha
             _ => Err(Code::NODE_EXISTS),
         };
     }
-    if let Lifetime::Ephemeral(_) = parent_node.lifetime {
+    let is_below_ephemeral = matches!(parent_node.lifetime, Lifetime::Ephemeral(_));
+    if is_below_ephemeral || plan.seems_ephemeral(parent) {
         return Err(Code::NO_CHILDREN_FOR_EPHEMERALS);
     }
     let data = data_of(data);
@@ -397,6 +403,8 @@ fn create(plan: &mut Plan<'_>, caller: &Caller, request: &Request) -> Result<Sha
         data,
     };
     plan.create(&path, node, parent, parent_node);
+    let is_container = *kind == CreateKind::Container;
+    plan.note_flags(&path, is_container && is_ephemeral(*flags));
     Ok(match kind {
         CreateKind::Plain => Shape::Path(path),
         CreateKind::IfNotExists => Shape::Ensured { path, is_new: true },

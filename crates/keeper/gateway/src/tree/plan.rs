@@ -112,6 +112,8 @@ struct Undo {
     changes: usize,
     before: Vec<(Text, Option<Touched>)>,
     quotas: Draft,
+    /// Containers of the multi whose flags say ephemeral.
+    seem_ephemeral: BTreeSet<Text>,
 }
 
 impl<'v> Plan<'v> {
@@ -382,11 +384,28 @@ impl<'v> Plan<'v> {
             changes: self.changes.len(),
             before: Vec::new(),
             quotas: self.quotas.clone(),
+            seem_ephemeral: BTreeSet::new(),
         });
     }
 
     pub fn end_group(&mut self) {
         self.undo = None;
+    }
+
+    /// Notes whether the flags of a new node say ephemeral, though it is none. ZooKeeper goes by the flags until the
+    /// multi is over, and only then by what the node has become.
+    pub fn note_flags(&mut self, path: &Text, seems_ephemeral: bool) {
+        let Some(undo) = &mut self.undo else { return };
+        match seems_ephemeral {
+            true => undo.seem_ephemeral.insert(path.clone()),
+            false => undo.seem_ephemeral.remove(path),
+        };
+    }
+
+    /// See [`note_flags`](Self::note_flags).
+    pub fn seems_ephemeral(&self, path: &str) -> bool {
+        let undo = self.undo.as_ref();
+        undo.is_some_and(|undo| undo.seem_ephemeral.contains(path))
     }
 
     /// Takes back what the group has changed. What it has relied on stays: its failure depends on it.

@@ -284,3 +284,38 @@ fn a_child_of_a_node_that_is_not_known_and_is_made_before_it_goes_is_no_contradi
         );
     });
 }
+
+/// As ZooKeeper: until the multi is over, the flags of the request count there.
+#[test]
+fn a_container_whose_flags_say_ephemeral_gets_no_children_in_its_own_multi() {
+    let create = |path: &str, kind: CreateKind, flags: i32| Request::Create {
+        kind,
+        path: path.into(),
+        data: None,
+        acl: open_acl().to_vec(),
+        flags,
+        ttl: -1,
+    };
+    let container = CreateKind::Container;
+    let multi = |operations: Vec<Request>| request(Request::Multi { operations });
+    let plain = create("/c/x", CreateKind::Plain, create_flags::PERSISTENT);
+    let (executed, changes) = multi(vec![
+        create("/c", container, create_flags::EPHEMERAL),
+        plain.clone(),
+    ]);
+    let codes = vec![Code::OK, Code::NO_CHILDREN_FOR_EPHEMERALS];
+    assert_eq!((executed, changes), (Executed::Multi(Err(codes)), vec![]));
+    // Made anew by other flags, it does.
+    for flags in [create_flags::CONTAINER, create_flags::PERSISTENT] {
+        let (executed, _) = multi(vec![
+            create("/c", container, create_flags::EPHEMERAL),
+            Request::Delete {
+                path: "/c".into(),
+                version: -1,
+            },
+            create("/c", container, flags),
+            plain.clone(),
+        ]);
+        assert!(matches!(executed, Executed::Multi(Ok(_))), "{executed:?}");
+    }
+}
