@@ -1,6 +1,7 @@
 //! `plinth dev`: a local cluster of several server processes, which are its direct children.
 //!
 //! ```text
+//! DIR/dev.json           what the cluster was made with
 //! DIR/plinth.cluster     the cluster file, written by this command
 //! DIR/<port>/            data directory of the server at that port
 //! DIR/<port>/trace.jsonl its trace events
@@ -9,7 +10,10 @@
 //! Each server is in a zone of its own, so that killing one is like losing a machine. A server that dies is started
 //! again after two seconds. When this process ends, for any reason, the servers end too.
 
+mod made;
+
 use crate::server::DEFAULT_CACHE_MIB;
+use made::Made;
 use plinth_control::management;
 use plinth_coordination::{
     ClusterFile, DEV_DESCRIPTION, Family, Tenant, cluster_file, key_file, places, why,
@@ -100,6 +104,9 @@ struct Plan {
     processes: u16,
     port: u16,
     port_by: Chosen,
+    /// What the cluster was to have that the directory has, or what one has by default.
+    replication: u32,
+    engine: EngineKind,
 }
 
 impl Plan {
@@ -127,8 +134,7 @@ fn run(arguments: Arguments) -> Outcome {
         }
         let _lock = lock(&arguments.data_dir).await?;
         let plan = checked_plan(&arguments).await?;
-        let addresses = plan.addresses();
-        let cluster = prepare(&arguments, &path, &addresses).await?;
+        let cluster = prepare(&arguments, &path, &plan).await?;
         let servers = (0..plan.processes).map(|i| start(&arguments, &plan, &path, i));
         let mut servers: Vec<Supervised> = servers.collect::<Outcome<_>>()?;
         let outcome = serve(&arguments, &plan, &path, &cluster, &mut servers).await;
@@ -184,21 +190,33 @@ async fn checked_plan(arguments: &Arguments) -> Outcome<Plan> {
 
 async fn plan(arguments: &Arguments) -> Outcome<Plan> {
     let there = ports_in(&arguments.data_dir).await?;
+    let made = Made::load(&arguments.data_dir).await?;
     let processes = there.len().clamp(1, usize::from(PROCESSES_MAX)) as u16;
+    let processes = made.map_or(processes, |made| made.processes);
+    let first = made.map(|made| made.port).or(there.first().copied());
     let plan = Plan {
         processes: arguments.processes.unwrap_or(processes),
-        port: arguments.port.or(there.first().copied()).unwrap_or(PORT),
-        port_by: match there.is_empty() {
-            true => Chosen::flag("--port", arguments.port.is_none()),
-            false => Chosen::Kept("--data-dir"),
+        port: arguments.port.or(first).unwrap_or(PORT),
+        port_by: match first {
+            None => Chosen::flag("--port", arguments.port.is_none()),
+            Some(_) => Chosen::Kept("--data-dir"),
         },
+        replication: made.map_or(1, |made| made.replication),
+        engine: made.map_or(EngineKind::Ssd, |made| made.engine),
     };
-    let copies = arguments.replication.unwrap_or(1);
+    let copies = arguments.replication.unwrap_or(plan.replication);
     if u32::from(plan.processes) < copies {
-        return Err(format!(
-            "{} cannot keep {copies} copies; give --processes {copies} or more, or less --replication",
-            count(plan.processes),
-        ));
+        let servers = count(plan.processes);
+        return Err(match first {
+            None => format!(
+                "{servers} cannot keep {copies} copies; give --processes {copies} or more, or less --replication"
+            ),
+            Some(_) => format!(
+                "data directory {} holds a cluster of {servers}, which cannot keep {copies} copies; choose another \
+                 with --data-dir",
+                arguments.data_dir.display()
+            ),
+        });
     }
     if u32::from(plan.port) + u32::from(plan.processes) > 1 << 16 {
         return Err(format!(
@@ -250,11 +268,8 @@ fn shape(processes: u16, replication: u32, engine: EngineKind) -> DatabaseConfig
 }
 
 /// Creates the directory and its cluster file, or checks that existing ones fit the arguments.
-async fn prepare(
-    arguments: &Arguments,
-    path: &Path,
-    addresses: &[SocketAddr],
-) -> Outcome<ClusterFile> {
+async fn prepare(arguments: &Arguments, path: &Path, plan: &Plan) -> Outcome<ClusterFile> {
+    let addresses = plan.addresses();
     let (directory, cannot) = (
         arguments.data_dir.display(),
         cannot_use(&arguments.data_dir),
@@ -269,24 +284,18 @@ async fn prepare(
         is_own.map_err(|error| {
             format!("data directory {directory}: {error}; or choose another with --data-dir")
         })?;
-        if !there.is_empty() && there != wanted {
-            let first = there.first().expect("it is not empty");
-            return Err(format!(
-                "data directory {directory} holds a cluster of {} from port {first} on; resume it \
-                without --processes and --port, or choose another with --data-dir",
-                count(there.len() as u16),
-            ));
-        }
+        check_servers(arguments, &there, &wanted).await?;
         close(arguments, path, &there)?;
         return Ok(cluster);
     }
-    if !there.is_empty() {
+    if has_data(&arguments.data_dir, &there).await? {
         return Err(format!(
             "data directory {directory} holds the data of servers but no {}; put it back, \
             or choose another with --data-dir",
             cluster_file::DEFAULT_NAME
         ));
     }
+    make_directories(arguments, plan).await?;
     let cluster = ClusterFile::new(
         DEV_DESCRIPTION,
         &format!("{:016x}", plinth_runtime::random::u64()),
@@ -295,6 +304,61 @@ async fn prepare(
     cluster.save(path).await.map_err(&cannot)?;
     close(arguments, path, &there)?;
     Ok(cluster)
+}
+
+/// Refuses servers that are not those of the directory, which has servers at the ports `there`.
+async fn check_servers(
+    arguments: &Arguments,
+    there: &BTreeSet<u16>,
+    wanted: &BTreeSet<u16>,
+) -> Outcome {
+    let (directory, made) = (&arguments.data_dir, Made::load(&arguments.data_dir).await?);
+    let made = made.map(|made| (made.port..).take(made.processes.into()).collect());
+    let had = made.as_ref().unwrap_or(there);
+    if let Some(missing) = had.difference(there).next() {
+        return Err(format!(
+            "data directory {0}: the directory {0}/{missing} of a server is missing: put it back, or choose another \
+             with --data-dir",
+            directory.display()
+        ));
+    }
+    match had.first() {
+        Some(first) if had != wanted => Err(format!(
+            "data directory {} holds a cluster of {} from port {first} on; resume it without --processes and --port, \
+             or choose another with --data-dir",
+            directory.display(),
+            count(had.len() as u16),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Whether servers at these ports have left something.
+async fn has_data(directory: &Path, ports: &BTreeSet<u16>) -> Outcome<bool> {
+    for port in ports {
+        let names = disk::list_dir(&directory.join(port.to_string())).await;
+        if !names.map_err(cannot_use(directory))?.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Makes the directories of the servers, and before them a note of what they are for.
+async fn make_directories(arguments: &Arguments, plan: &Plan) -> Outcome {
+    let made = Made {
+        processes: plan.processes,
+        port: plan.port,
+        replication: arguments.replication.unwrap_or(plan.replication),
+        engine: arguments.engine.unwrap_or(plan.engine),
+    };
+    made.save(&arguments.data_dir).await?;
+    for address in plan.addresses() {
+        let own = arguments.data_dir.join(address.port().to_string());
+        let made = disk::create_dir_all(&own).await;
+        made.map_err(cannot_use(&arguments.data_dir))?;
+    }
+    Ok(())
 }
 
 /// Makes keys, unless servers say that there have been some: then they say what to do.
@@ -338,8 +402,8 @@ async fn serve(
 }
 
 async fn make_ready(arguments: &Arguments, plan: &Plan, cluster: &ClusterFile) -> Outcome {
-    let copies = arguments.replication.unwrap_or(1);
-    let engine = arguments.engine.unwrap_or(EngineKind::Ssd);
+    let copies = arguments.replication.unwrap_or(plan.replication);
+    let engine = arguments.engine.unwrap_or(plan.engine);
     let config = shape(plan.processes, copies, engine);
     let path = arguments.data_dir.join(cluster_file::DEFAULT_NAME);
     let file = ClusterFile::load(&path).await;
@@ -458,6 +522,59 @@ fn add_server(command: &mut Command, arguments: &Arguments, listen: SocketAddr, 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Whole {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn asked(directory: &Path, words: &str) -> Arguments {
+        let words = words.split_whitespace();
+        let given = ["x".as_ref(), "--data-dir".as_ref(), directory.as_os_str()];
+        let all = given.into_iter().chain(words.map(str::as_ref));
+        <Whole as clap::Parser>::parse_from(all).arguments
+    }
+
+    #[test]
+    fn a_cluster_whose_making_was_cut_short_is_made_as_it_was_asked_for() {
+        let name = format!("plinth-dev-cut-short-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        let path = directory.join(cluster_file::DEFAULT_NAME);
+        let again = asked(&directory, "");
+        connect::block_on(async {
+            let first = asked(
+                &directory,
+                "--processes 3 --port 4900 --replication double --engine memory",
+            );
+            disk::create_dir_all(&directory)
+                .await
+                .map_err(cannot_use(&directory))?;
+            make_directories(&first, &plan(&first).await?).await?;
+            // Before there is a cluster file, and when there is one.
+            for _ in 0..2 {
+                let plan = plan(&again).await?;
+                assert_eq!((plan.processes, plan.port), (3, 4900));
+                assert_eq!((plan.replication, plan.engine), (2, EngineKind::Memory));
+                let cluster = prepare(&again, &path, &plan).await?;
+                assert_eq!(cluster.coordinators.len(), 3);
+            }
+            let more = asked(&directory, "--processes 4");
+            let line = prepare(&more, &path, &plan(&more).await?).await;
+            let line = line.expect_err("it has three");
+            assert!(line.contains("resume it without --processes"), "{line}");
+            let copies = asked(&directory, "--processes 1 --replication double");
+            let line = plan(&copies).await.err().expect("one keeps no two");
+            assert!(line.contains("choose another with --data-dir"), "{line}");
+            std::fs::remove_dir(directory.join("4901")).expect("it is empty");
+            let line = prepare(&again, &path, &plan(&again).await?).await;
+            let line = line.expect_err("one is missing");
+            assert!(line.contains("4901 of a server is missing"), "{line}");
+            Ok(())
+        })
+        .expect("the directory can be used");
+        std::fs::remove_dir_all(&directory).expect("it is there");
+    }
 
     #[test]
     fn a_database_never_asks_for_more_log_servers_than_there_are_processes() {
