@@ -69,10 +69,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
 
 async fn start(arguments: &Arguments, at: &str) -> Outcome {
     let asked = arguments.plan.asked();
-    ports::check_pages(arguments.listen.address, arguments.pages)?;
     let listen = arguments.listen.address;
     let memory = memory_socket(listen).map(|at| (at, Chosen::Behind("--listen")));
     let wanted = [(listen, Chosen::By("--listen"))].into_iter().chain(memory);
+    ports::check_pages_beside(wanted.clone(), arguments.pages)?;
     ports::check_new(&arguments.data_dir, OWNER, wanted)?;
     let cluster_file = arguments.cluster.of_server();
     let mut cluster = arguments.cluster.load(&cluster_file).await?;

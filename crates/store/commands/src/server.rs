@@ -152,7 +152,9 @@ async fn serve(arguments: &Arguments) -> Outcome {
     if let Some(public) = &public {
         check_ports(public.port(), "--public-address", arguments.workers).map_err(at)?;
     }
-    ports::check_pages(arguments.listen.address, arguments.pages).map_err(at)?;
+    let workers = (0..arguments.workers).map(|worker| worker_at(arguments, worker));
+    let workers = workers.map(|address| (address, Chosen::By("--listen")));
+    ports::check_pages_beside(workers, arguments.pages).map_err(at)?;
     check_new(arguments).map_err(at)?;
     let accepted = accept_lost_coordination(arguments, &cluster);
     accepted.await.map_err(at)?;
@@ -250,13 +252,16 @@ fn room(directory: &Path, is_full: bool) -> String {
     }
 }
 
+fn worker_at(arguments: &Arguments, worker: u16) -> SocketAddr {
+    let first = arguments.listen.address;
+    SocketAddr::new(first.ip(), first.port() + worker)
+}
+
 /// Refuses ports that somebody has before the directory, or the file of a lost coordinator, is another one.
 fn check_new(arguments: &Arguments) -> Outcome {
     for worker in 0..arguments.workers {
         let directory = worker_directory(&arguments.data_dir, worker);
-        let listen = arguments.listen.address;
-        let listen = SocketAddr::new(listen.ip(), listen.port() + worker);
-        let wanted = [(listen, Chosen::By("--listen"))];
+        let wanted = [(worker_at(arguments, worker), Chosen::By("--listen"))];
         match arguments.accept_lost_coordination {
             true => ports::check_free(wanted)?,
             false => ports::check_new(&directory, OWNER, wanted)?,

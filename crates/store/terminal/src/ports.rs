@@ -75,8 +75,19 @@ fn check(
 /// # Errors
 /// A line for the user.
 pub fn check_pages(listen: SocketAddr, pages: Option<SocketAddr>) -> Outcome {
+    check_pages_beside([(listen, Chosen::By("--listen"))], pages)
+}
+
+/// The same of a server that listens at several addresses.
+///
+/// # Errors
+/// A line for the user.
+pub fn check_pages_beside(
+    listen: impl IntoIterator<Item = (SocketAddr, Chosen)>,
+    pages: Option<SocketAddr>,
+) -> Outcome {
     let pages = pages.map(|at| (at, Chosen::By(pages::flag())));
-    check_distinct([(listen, Chosen::By("--listen"))].into_iter().chain(pages))
+    check_distinct(listen.into_iter().chain(pages))
 }
 
 #[cfg(test)]

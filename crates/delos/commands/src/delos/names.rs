@@ -4,7 +4,7 @@ use plinth_coordination::DELOS_ENDING as ENDING;
 use plinth_delos::replica::identity::is_name;
 use plinth_terminal::tls::Listen;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A replica's name and where its process listens.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,10 +59,16 @@ pub fn file_name(service: &str) -> String {
 
 /// The file of a service, by its path or by the service's name.
 pub fn parse_service(text: &str) -> Result<PathBuf, String> {
+    Ok(service_of(text, |path| path.is_file()))
+}
+
+/// A file that is there by this very name is meant, whatever it is: who opens it says what is wrong with it.
+fn service_of(text: &str, is_there: impl Fn(&Path) -> bool) -> PathBuf {
+    let by_name = PathBuf::from(file_name(text));
     let is_path = text.contains('/') || text.ends_with(&format!(".{ENDING}"));
-    match is_path {
-        true => Ok(text.into()),
-        false => Ok(file_name(text).into()),
+    match is_path || (!is_there(&by_name) && is_there(Path::new(text))) {
+        true => text.into(),
+        false => by_name,
     }
 }
 
@@ -77,8 +83,15 @@ mod tests {
             ("locks.delos", "locks.delos"),
             ("data/locks", "data/locks"),
         ] {
-            assert_eq!(parse_service(text), Ok(PathBuf::from(file)));
+            assert_eq!(service_of(text, |_| false), PathBuf::from(file));
         }
+        let there = |names: &'static [&str]| {
+            move |path: &Path| names.iter().any(|name| path == Path::new(name))
+        };
+        let found = service_of("plinth.cluster", there(&["plinth.cluster"]));
+        assert_eq!(found, PathBuf::from("plinth.cluster"));
+        let both = service_of("locks", there(&["locks", "locks.delos"]));
+        assert_eq!(both, PathBuf::from("locks.delos"));
     }
 
     #[test]
