@@ -117,6 +117,12 @@ fn run(arguments: Arguments) -> Outcome {
             cluster: connection.coordinators.key(),
         };
         let sidecar = Sidecar::of(&arguments.file, terms.clone());
+        if arguments.resume && !sidecar.is_there() {
+            eprintln!(
+                "plinth: {}: no earlier load of it has stopped; it is loaded from the start",
+                arguments.file
+            );
+        }
         let start = match arguments.resume {
             true => sidecar.read()?,
             false => Position::default(),
@@ -329,11 +335,16 @@ impl Loader {
                     self.sidecar.remove(); // it would say nothing
                     return Err(format!("{line} (nothing is loaded)"));
                 }
-                self.sidecar.write(self.committed);
-                let next = match (self.sidecar.is_kept(), line == INTERRUPTED) {
-                    (false, _) => "",
-                    (true, true) => "; go on with --resume",
-                    (true, false) => "; when it is mended, go on with --resume",
+                let is_noted = self.sidecar.write(self.committed);
+                let next = match (is_noted, self.sidecar.is_kept(), line == INTERRUPTED) {
+                    (Err(error), _, _) => {
+                        format!(
+                            "; that cannot be noted beside the file, so begin at its start: {error}"
+                        )
+                    }
+                    (Ok(()), false, _) => String::new(),
+                    (Ok(()), true, true) => "; go on with --resume".into(),
+                    (Ok(()), true, false) => "; when it is mended, go on with --resume".into(),
                 };
                 let loaded = match self.committed.lines {
                     1 => "the first line is loaded".to_owned(),
@@ -437,7 +448,7 @@ impl Loader {
         self.bar
             .set_message(format!("{} pairs", grouped(self.rows as f64)));
         if self.written_at.elapsed() >= PROGRESS_INTERVAL {
-            self.sidecar.write(self.committed);
+            let _ = self.sidecar.write(self.committed); // the end of the load says so
             self.written_at = now();
         }
         Ok(())

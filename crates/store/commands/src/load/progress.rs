@@ -128,9 +128,16 @@ impl Sidecar {
         Ok(position)
     }
 
-    /// Writes the position. A failure is ignored: it only makes a resumed load repeat work.
-    pub fn write(&self, at: Position) {
-        let Some(path) = &self.path else { return };
+    /// Whether an earlier load has left one.
+    pub fn is_there(&self) -> bool {
+        self.path.as_ref().is_some_and(|path| path.exists())
+    }
+
+    /// Writes the position. While a load goes on, a failure only makes a resumed load repeat work.
+    pub fn write(&self, at: Position) -> std::io::Result<()> {
+        let Some(path) = &self.path else {
+            return Ok(());
+        };
         let mut text = format!(
             "{FIRST_LINE}\nbytes {}\nlines {}\nhash {:016x}\n",
             at.bytes, at.lines, at.hash
@@ -139,7 +146,7 @@ impl Sidecar {
             text += &format!("{name} {value}\n");
         }
         let new = path.with_extension("plinth-progress-new");
-        let _ = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path));
+        std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path))
     }
 
     pub fn remove(&self) {
@@ -171,7 +178,7 @@ mod tests {
         position.pass(b"a\t1\n");
         position.pass(b"b\t2\n");
         assert_eq!((position.bytes, position.lines), (8, 2));
-        sidecar.write(position);
+        sidecar.write(position).expect("it is written");
         assert_eq!(sidecar.read(), Ok(position));
         for (other, name) in [
             (
