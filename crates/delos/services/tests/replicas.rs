@@ -9,7 +9,7 @@ use plinth_delos::coordinated_register::CoordinatedRegister;
 use plinth_delos::quorum::client::QuorumLoglets;
 use plinth_delos::quorum::messages::Config as LogletConfig;
 use plinth_delos::replica::messages::{
-    Adopt, AskChecksum, AskStatus, CallService, Called, Greet, MarkLog, ReconfigureLog,
+    Adopt, AskChecksum, AskLoad, AskStatus, CallService, Called, Greet, MarkLog, ReconfigureLog,
     RemoveReplica, ReplicaStatus, SwitchEngine, TrimLog, process,
 };
 use plinth_delos::replica::{Config, Settings, serve};
@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::rc::Rc;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -100,7 +101,7 @@ async fn status(n: u8) -> ReplicaStatus {
     insist(n, AskStatus {}).await
 }
 
-async fn await_service(nodes: std::ops::Range<u8>) {
+async fn await_service(nodes: Range<u8>) {
     for n in nodes {
         let serving = async {
             while !status(n).await.waits_for.is_empty() {
@@ -114,15 +115,19 @@ async fn await_service(nodes: std::ops::Range<u8>) {
 }
 
 async fn adopt(n: u8) -> String {
+    adopt_into(n, &service()).await
+}
+
+async fn adopt_into(n: u8, service: &ClusterFile) -> String {
     let adopt = Adopt {
-        service: service().to_string(),
+        service: service.to_string(),
         kind: "queue".into(),
         name: format!("replica-{n}"),
     };
     insist(n, adopt).await.refused
 }
 
-async fn servers(nodes: std::ops::Range<u8>) -> Vec<Interface> {
+async fn servers(nodes: Range<u8>) -> Vec<Interface> {
     let greetings = join_all(nodes.map(|n| insist(n, Greet {}))).await;
     let servers = greetings.into_iter();
     servers.map(|greeting| greeting.log_server).collect()
@@ -168,6 +173,14 @@ struct Known {
     pushed: BTreeMap<String, u64>,
     unsure: Vec<String>,
     next: u64,
+    /// This replica and the next two are asked.
+    first: u8,
+}
+
+impl Known {
+    fn after(&self, n: u8) -> u8 {
+        self.first + (n - self.first + 1) % 3
+    }
 }
 
 async fn push(known: &RefCell<Known>) {
@@ -175,7 +188,7 @@ async fn push(known: &RefCell<Known>) {
     known.borrow_mut().next += 1;
     let body = format!("job {number}");
     let request = json!({ "queue": "q", "body": body });
-    let mut n = random::below(3) as u8;
+    let mut n = known.borrow().first + random::below(3) as u8;
     loop {
         match call(n, "push", request.clone()).await {
             Ok(Called::Done(answer)) => {
@@ -186,7 +199,7 @@ async fn push(known: &RefCell<Known>) {
             }
             Ok(Called::Lost { may_be_done, .. }) if may_be_done => break,
             Ok(Called::Elsewhere(_) | Called::Lost { .. }) | Err(Error::connection_failed) => {
-                n = (n + 1) % 3;
+                n = known.borrow().after(n);
                 sleep(Duration::from_millis(20)).await;
             }
             Ok(refused) => panic!("{body}: {refused:?}"),
@@ -206,12 +219,12 @@ async fn push_some(known: &RefCell<Known>, count: usize) {
 /// Everything that was answered is there once, and nothing twice.
 async fn check(known: &RefCell<Known>) {
     let mut there: BTreeMap<String, u64> = BTreeMap::new();
-    let mut n = 1;
+    let mut n = known.borrow().first + 1;
     loop {
         let take = json!({ "queue": "q", "for_ms": 3_600_000 });
         let taken = call(n, "take", take).await;
         if matches!(taken, Ok(Called::Elsewhere(_))) {
-            n = (n + 1) % 3;
+            n = known.borrow().after(n);
             continue;
         }
         let Ok(Called::Done(answer)) = taken else {
@@ -237,7 +250,7 @@ async fn check(known: &RefCell<Known>) {
 }
 
 async fn compare(nodes: &[u8]) {
-    let told = insist(0, MarkLog {}).await;
+    let told = insist(nodes[0], MarkLog {}).await;
     assert_eq!(told.refused, "");
     let mark = told.pos;
     let mut sums = Vec::new();
@@ -307,8 +320,16 @@ fn run<T: 'static, W: Future<Output = T> + 'static>(
     seed: u64,
     work: impl FnOnce(Vec<Node>) -> W + 'static,
 ) -> T {
+    run_with(5, seed, work)
+}
+
+fn run_with<T: 'static, W: Future<Output = T> + 'static>(
+    count: u8,
+    seed: u64,
+    work: impl FnOnce(Vec<Node>) -> W + 'static,
+) -> T {
     let sim = Simulation::new(seed, SimConfig::default());
-    let nodes: Vec<Node> = (0..5).map(|n| node(&sim, n)).collect();
+    let nodes: Vec<Node> = (0..count).map(|n| node(&sim, n)).collect();
     sim.run(async move { work(nodes).await }).result
 }
 
@@ -386,6 +407,110 @@ fn another_machine_takes_the_place_of_one_that_is_lost_for_good() {
             await_service(1..4).await;
             check(&known).await;
             assert_eq!(status(3).await.members.len(), 3);
+        });
+    }
+}
+
+/// Lets the log go on with these log servers.
+async fn reconfigure(at: u8, servers: Vec<Interface>) {
+    let reconfigured = ReconfigureLog {
+        sequencer: address(at),
+        servers,
+    };
+    assert_eq!(insist(at, reconfigured).await.refused, "");
+}
+
+async fn remove(at: u8, name: &str) {
+    let members = status(at).await.members;
+    let found = members.iter().find(|(_, member)| member.name == name);
+    let id = found.expect("it is in the roster").0;
+    assert_eq!(insist(at, RemoveReplica { id }).await.refused, "");
+}
+
+/// The machine of one of the three replicas from `lost` on is gone, and another one takes its place.
+async fn replace(nodes: &[Node], coordinators: &Coordinators, lost: u8) {
+    control().lose_machine(nodes[usize::from(lost)].machine);
+    let next = lost + 1..lost + 4;
+    assert_eq!(adopt_into(lost + 3, &coordinators.file()).await, "");
+    await_service(lost + 3..lost + 4).await;
+    let transport = Transport::client();
+    let register = CoordinatedRegister::new(&transport, coordinators);
+    let moved = register.move_to(places(next.clone().map(address))).await;
+    moved.expect("it is moved");
+    reconfigure(lost + 1, servers(next).await).await;
+    remove(lost + 2, &format!("replica-{lost}")).await;
+}
+
+/// Asks that the log be trimmed, and waits until it is.
+async fn trim(at: u8) {
+    let flushed = status(at).await.flushed;
+    let trimmed = async {
+        loop {
+            let asked = TrimLog { before: u64::MAX };
+            assert_eq!(insist(at, asked).await.refused, "");
+            sleep(Duration::from_secs(1)).await;
+            if insist(at, AskLoad {}).await.trimmed >= flushed {
+                return;
+            }
+        }
+    };
+    // A replica that is gone is waited for a minute.
+    let within = timeout(3 * PATIENCE, trimmed).await;
+    within.expect("the log forgets what all have on disk");
+}
+
+#[test]
+fn when_all_machines_were_exchanged_a_new_replica_is_a_copy_and_the_log_forgets() {
+    for seed in 0..10 {
+        run_with(8, seed, |nodes| async move {
+            create().await;
+            assert_eq!(switch(0, "view_tracking", true).await, "");
+            let known = RefCell::new(Known::default());
+            let coordinators = Coordinators::from(service());
+            push_some(&known, 10).await;
+            for lost in 0..3 {
+                replace(&nodes, &coordinators, lost).await;
+                known.borrow_mut().first = lost + 1;
+                push_some(&known, 10).await;
+            }
+            sleep(Duration::from_secs(5)).await;
+            // Nobody has the log's begin any more.
+            assert_eq!(adopt_into(6, &coordinators.file()).await, "");
+            await_service(6..7).await;
+            push_some(&known, 5).await;
+            compare(&[3, 4, 5, 6]).await;
+            trim(3).await;
+            assert_eq!(adopt_into(7, &coordinators.file()).await, "");
+            await_service(7..8).await;
+            compare(&[3, 4, 5, 6, 7]).await;
+            check(&known).await;
+        });
+    }
+}
+
+#[test]
+fn when_a_part_amid_the_log_is_gone_a_new_replica_is_a_copy() {
+    for seed in 0..10 {
+        run(seed, |nodes| async move {
+            create().await;
+            assert_eq!(switch(0, "view_tracking", true).await, "");
+            let known = RefCell::new(Known::default());
+            push_some(&known, 5).await;
+            reconfigure(0, servers(0..1).await).await;
+            push_some(&known, 5).await;
+            reconfigure(1, servers(1..3).await).await;
+            push_some(&known, 5).await;
+            sleep(Duration::from_secs(5)).await;
+            control().lose_machine(nodes[0].machine);
+            remove(1, "replica-0").await;
+            // The coordinators still are the first three.
+            assert_eq!(adopt(3).await, "");
+            await_service(3..4).await;
+            compare(&[1, 2, 3]).await;
+            trim(1).await;
+            known.borrow_mut().first = 1;
+            push_some(&known, 5).await;
+            check(&known).await;
         });
     }
 }

@@ -225,8 +225,9 @@ async fn be_replica(site: &Rc<Site>, identity: &Identity, coordinators: &Coordin
     let log = Rc::new(log);
     // Its sequencer was another process's, if this one lived here before.
     let stale = was_there.then(|| log.last_description());
-    let copies = || site.wait_for("a copy of another replica");
-    let opened = stores::open(&site.config, &site.transport, identity, &log, copies);
+    site.wait_for("the log servers, each of which is asked for its part of the log");
+    let tells = |what: String| site.wait_and_tell(&what);
+    let opened = stores::open(&site.config, &site.transport, identity, &log, tells);
     let store = match opened.await {
         Ok(store) => store,
         Err(line) => return line,

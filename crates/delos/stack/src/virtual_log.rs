@@ -15,7 +15,9 @@ use crate::log::{LogError, LogPos, SharedLog, Tail};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::Error;
 use plinth_runtime::sync::Permits;
-use plinth_runtime::{Duration, nobody_has_lied, now, probe, sleep, timeout, trace};
+use plinth_runtime::{
+    Duration, Instant, join_all, nobody_has_lied, now, probe, sleep, timeout, trace, trace_warn,
+};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -32,6 +34,14 @@ const LOGLETS_MAX: usize = 10_000;
 /// So many of the newest parts stay in the map although they were trimmed: who tries a change again, because nobody
 /// has said what became of it, finds it there.
 const PARTS_KEPT: usize = 16;
+
+/// The log servers of a part that was trimmed are told again after so long, and so often in all: they may be away for
+/// a while, or gone for good.
+const TOLD_AGAIN: Duration = Duration::from_secs(60);
+const TOLD_MAX: u32 = 10;
+/// A part whose last entry is not read within this time cannot be read, as far as a new replica is concerned.
+const LOOK_LIMIT: Duration = Duration::from_secs(4);
+const PARTS_AT_A_TIME: usize = 64;
 
 /// Where the map is. One value, with a version that grows by one with each change.
 #[allow(async_fn_in_trait)] // all tasks of a process share one thread
@@ -152,6 +162,21 @@ impl Map {
     }
 }
 
+/// Entries that a log has no more, or that nobody can read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Gone {
+    /// All from here on can be read, as far as is known.
+    pub first: LogPos,
+    /// The description of the part that nobody can read now; `None` if the entries were trimmed.
+    pub unreadable: Option<Bytes>,
+}
+
+/// Of a part that was trimmed, and of which too few log servers have said so.
+struct Untold {
+    times: u32,
+    last: Instant,
+}
+
 /// See the module.
 pub struct VirtualLog<R, L: Loglets> {
     register: R,
@@ -160,6 +185,7 @@ pub struct VirtualLog<R, L: Loglets> {
     version: Cell<u64>,
     /// The entries before this position are trimmed.
     trimmed: Cell<LogPos>,
+    untold: RefCell<BTreeMap<Bytes, Untold>>,
     /// By their descriptions: empty loglets may begin at one position.
     open: RefCell<BTreeMap<Bytes, Rc<L::Log>>>,
     /// One loglet is opened at a time, and each once.
@@ -216,6 +242,7 @@ impl<R: Register, L: Loglets> VirtualLog<R, L> {
             map: RefCell::default(),
             version: Cell::new(0),
             trimmed: Cell::new(0),
+            untold: RefCell::default(),
             open: RefCell::default(),
             opening: Permits::new(1),
         }
@@ -232,6 +259,8 @@ impl<R: Register, L: Loglets> VirtualLog<R, L> {
         if open.len() > map.0.len() {
             let is_there = |of: &Bytes| map.0.iter().any(|part| part.description == *of);
             open.retain(|description, _| is_there(description));
+            let mut untold = self.untold.borrow_mut();
+            untold.retain(|description, _| is_there(description));
         }
         drop(open);
         let former = self.map.replace(map);
@@ -355,6 +384,83 @@ impl<R: Register, L: Loglets> VirtualLog<R, L> {
         }
     }
 
+    /// What cannot be read of the log's begin; `None` if it can be played from its first entry on. The part that takes
+    /// the entries is not looked at, unless it is the only one.
+    pub async fn gone(&self) -> Option<Gone> {
+        let parts = self.map.borrow().0.clone();
+        let followed: Vec<(&Part, LogPos)> = parts
+            .iter()
+            .zip(parts.iter().skip(1).map(|next| next.first))
+            .filter(|(part, end)| part.first < *end)
+            .collect();
+        for some in followed.rchunks(PARTS_AT_A_TIME) {
+            let looks = some.iter().map(|(part, end)| self.look_at(part, *end));
+            let newest = join_all(looks).await.into_iter().flatten().last();
+            if newest.is_some() {
+                return newest;
+            }
+        }
+        match self.read_next(1, 1).await {
+            Err(LogError::Trimmed(first)) => Some(Gone {
+                first,
+                unreadable: None,
+            }),
+            _ => None,
+        }
+    }
+
+    /// Reads the last entry of a part with this end: a log server that has it has all before it, unless they were
+    /// trimmed.
+    async fn look_at(&self, part: &Part, end: LogPos) -> Option<Gone> {
+        let reading = async {
+            let loglet = self.loglet(part).await?;
+            loglet.read_next(end - part.first, 1).await
+        };
+        let read = timeout(LOOK_LIMIT, reading).await;
+        if matches!(&read, Some(Ok(entries)) if !entries.is_empty()) {
+            return None;
+        }
+        let is_trimmed = matches!(read, Some(Err(LogError::Trimmed(_))));
+        trace_warn!("DelosPartGone", "first" => part.first, "end" => end, "trimmed" => is_trimmed);
+        Some(Gone {
+            first: end,
+            unreadable: (!is_trimmed).then(|| part.description.clone()),
+        })
+    }
+
+    /// Tells the log servers of a part that nobody needs any of its entries. Nobody reads it any more, so the trim
+    /// does not wait for those that do not answer; they are told again for a while.
+    async fn let_go(&self, part: &Part, before: LogPos) -> Result<(), LogError> {
+        let is_over =
+            |untold: &Untold| untold.times >= TOLD_MAX || untold.last.elapsed() < TOLD_AGAIN;
+        if self
+            .untold
+            .borrow()
+            .get(&part.description)
+            .is_some_and(is_over)
+        {
+            return Ok(());
+        }
+        let told = match self.loglet(part).await {
+            Ok(loglet) => loglet.prefix_trim(before - part.first + 1).await,
+            Err(error) => Err(error),
+        };
+        let mut untold = self.untold.borrow_mut();
+        match told {
+            Err(LogError::Cleared) => return Err(LogError::Cleared),
+            Ok(()) => drop(untold.remove(&part.description)),
+            Err(error) => {
+                probe!("delos_trimmed_untold");
+                trace_warn!("DelosTrimUntold", "first" => part.first, "error" => error);
+                let last = now();
+                let entry = untold.entry(part.description.clone());
+                let of = entry.or_insert(Untold { times: 0, last });
+                (of.times, of.last) = (of.times + 1, last);
+            }
+        }
+        Ok(())
+    }
+
     /// The description of the loglet that takes the entries.
     pub fn last_description(&self) -> Bytes {
         self.map.borrow().last().description.clone()
@@ -473,9 +579,26 @@ impl<R: Register, L: Loglets> SharedLog for VirtualLog<R, L> {
 
     async fn prefix_trim(&self, before: LogPos) -> Result<(), LogError> {
         let parts = self.map.borrow().0.clone();
-        for part in parts.iter().filter(|part| part.first < before) {
-            let loglet = self.loglet(part).await?;
-            loglet.prefix_trim(before - part.first + 1).await?;
+        let ends = parts.iter().skip(1).map(|next| next.first);
+        let gone = ends.take_while(|end| *end <= before).count();
+        // One that begins there is empty.
+        let some: Vec<&Part> = parts[..gone]
+            .iter()
+            .filter(|part| part.first < before)
+            .collect();
+        for some in some.chunks(PARTS_AT_A_TIME) {
+            let telling = some.iter().map(|part| self.let_go(part, before));
+            join_all(telling)
+                .await
+                .into_iter()
+                .collect::<Result<(), _>>()?;
+        }
+        // Those parts are done with, whether the next one can be reached or not.
+        self.trimmed
+            .set(self.trimmed.get().max(parts[gone].first.min(before)));
+        if parts[gone].first < before {
+            let loglet = self.loglet(&parts[gone]).await?;
+            loglet.prefix_trim(before - parts[gone].first + 1).await?;
         }
         self.trimmed.set(self.trimmed.get().max(before));
         Ok(())
@@ -490,224 +613,4 @@ impl<R: Register, L: Loglets> SharedLog for VirtualLog<R, L> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::file_log::FileLog;
-    use plinth_core::Uid;
-    use plinth_runtime::sim::{Locality, SimConfig, Simulation};
-    use plinth_runtime::{disk, join_all, race, random, timeout};
-    use std::path::Path;
-
-    struct Memory(Rc<RefCell<(u64, Bytes)>>);
-
-    impl Register for Memory {
-        async fn read(&self) -> Result<(u64, Bytes), Error> {
-            sleep(Duration::from_millis(random::below(3))).await;
-            Ok(self.0.borrow().clone())
-        }
-
-        async fn swap(&self, version: u64, value: Bytes) -> Result<bool, Error> {
-            sleep(Duration::from_millis(random::below(3))).await;
-            let mut now = self.0.borrow_mut();
-            if now.0 != version {
-                return Ok(false);
-            }
-            *now = (version + 1, value);
-            Ok(true)
-        }
-    }
-
-    /// Logs in files, shared by the replicas of the test.
-    #[derive(Clone)]
-    struct Files(Rc<RefCell<BTreeMap<Bytes, Rc<FileLog>>>>, Permits);
-
-    impl Loglets for Files {
-        type Log = Rc<FileLog>;
-
-        async fn open(&self, description: &Bytes) -> Result<Rc<FileLog>, LogError> {
-            let _opening = self.1.take().await;
-            if let Some(open) = self.0.borrow().get(description) {
-                return Ok(open.clone());
-            }
-            let name = String::from_utf8_lossy(description).into_owned();
-            let path = Path::new("/data").join(&name);
-            let number = name.bytes().fold(7, |n, b| n * 31 + u128::from(b));
-            let opened = FileLog::open(&path, Uid(number)).await;
-            let opened = Rc::new(opened.map_err(LogError::Failed)?);
-            let mut all = self.0.borrow_mut();
-            assert!(!all.contains_key(description), "it is opened twice");
-            all.insert(description.clone(), opened.clone());
-            Ok(opened)
-        }
-    }
-
-    fn on_a_machine<T: 'static>(seed: u64, work: impl Future<Output = T> + 'static) -> T {
-        let sim = Simulation::new(seed, SimConfig::default());
-        let machine = sim.add_machine(Locality::default());
-        let done = sim.run_on(machine, async {
-            disk::create_dir_all(Path::new("/data"))
-                .await
-                .expect("made");
-            work.await
-        });
-        done.expect("nothing kills it")
-    }
-
-    async fn use_and_reconfigure() {
-        let register = Rc::new(RefCell::new((0, Bytes::new())));
-        let files = Files(Rc::default(), Permits::new(1));
-        let first = Bytes::from_static(b"loglet-0");
-        let mut logs = Vec::new();
-        for _ in 0..2 {
-            let register = Memory(register.clone());
-            let log = VirtualLog::open(register, files.clone(), first.clone()).await;
-            logs.push(log.expect("a log"));
-        }
-        let given: RefCell<BTreeMap<LogPos, Bytes>> = RefCell::default();
-        let (logs, given) = (&logs, &given);
-        let append = |n: usize| async move {
-            for i in 0..100 {
-                let entry = Bytes::from(format!("{n}-{i}"));
-                let pos = logs[n % 2]
-                    .append(entry.clone())
-                    .await
-                    .expect("no append fails");
-                let before = given.borrow_mut().insert(pos, entry);
-                assert_eq!(before, None, "position {pos} is given out twice");
-                sleep(Duration::from_millis(random::below(5))).await;
-            }
-        };
-        let exchange = async {
-            for i in 1.. {
-                sleep(Duration::from_millis(random::below(60))).await;
-                let description = Bytes::from(format!("loglet-{i}"));
-                logs[i % 2]
-                    .reconfigure(description)
-                    .await
-                    .expect("exchanged");
-            }
-        };
-        race(join_all((0..8).map(append)), exchange).await;
-        assert!(logs[0].parts().len() > 3, "it was hardly ever exchanged");
-        // The exchange that was under way may have sealed the last loglet.
-        let last = logs[0].reconfigure(Bytes::from_static(b"loglet-last"));
-        last.await.expect("exchanged");
-        for log in logs {
-            let tail = log.check_tail().await.expect("a tail");
-            assert_eq!(tail.next, 801);
-            let mut next = 1;
-            while next < tail.next {
-                let read = log.read_next(next, 1 + random::below(500) as usize).await;
-                for (pos, entry) in read.expect("it is there") {
-                    assert_eq!((pos, Some(&entry)), (next, given.borrow().get(&pos)));
-                    next += 1;
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn loglets_are_exchanged_under_load_and_no_append_fails() {
-        for seed in 0..20 {
-            on_a_machine(seed, use_and_reconfigure());
-        }
-    }
-
-    #[test]
-    fn all_who_find_a_loglet_sealed_go_on_in_the_next_one() {
-        for seed in 0..20 {
-            on_a_machine(seed, async {
-                let register = Memory(Rc::default());
-                let files = Files(Rc::default(), Permits::new(1));
-                let first = Bytes::from_static(b"loglet-0");
-                let log = VirtualLog::open(register, files, first).await;
-                let log = log.expect("a log");
-                log.seal().await.expect("it is sealed");
-                let appends = (0..8).map(|n| log.append(Bytes::from(format!("{n}"))));
-                let added = log.reconfigure(Bytes::from_static(b"loglet-1"));
-                let added = async {
-                    added.await.expect("exchanged");
-                    std::future::pending::<()>().await;
-                };
-                let appended = race(join_all(appends), added);
-                let within = timeout(Duration::from_secs(10), appended).await;
-                assert!(within.is_some(), "an append waits for another loglet still");
-            });
-        }
-    }
-
-    #[test]
-    fn a_map_that_is_full_takes_no_other_part_and_the_log_goes_on() {
-        on_a_machine(7, async {
-            let part = |n: usize| Part {
-                first: 1,
-                description: format!("loglet-{n}").into(),
-            };
-            let full = Map((0..LOGLETS_MAX).map(part).collect());
-            let register = Memory(Rc::new(RefCell::new((1, full.encode()))));
-            let files = Files(Rc::default(), Permits::new(1));
-            let log = VirtualLog::find(register, files).await.expect("a map");
-            let log = log.expect("a log");
-            let other = || Bytes::from_static(b"another one");
-            let refused = log.reconfigure(other()).await;
-            assert_eq!(refused, Err(LogError::ManyParts(LOGLETS_MAX)));
-            assert_eq!(log.append(Bytes::from_static(b"1")).await, Ok(1));
-            // All parts but the last are empty. Those that are trimmed make room.
-            log.prefix_trim(1).await.expect("trimmed");
-            assert_eq!(log.reconfigure(other()).await, Ok(()));
-            assert_eq!(log.parts().len(), PARTS_KEPT);
-        });
-    }
-
-    #[test]
-    fn parts_that_are_trimmed_go_from_the_map_but_for_the_newest() {
-        on_a_machine(7, async {
-            let register = Memory(Rc::default());
-            let files = Files(Rc::default(), Permits::new(1));
-            let log = VirtualLog::open(register, files, Bytes::from_static(b"loglet-0")).await;
-            let log = log.expect("a log");
-            for i in 1..40u64 {
-                log.append(Bytes::from(format!("{i}")))
-                    .await
-                    .expect("added");
-                if i == 30 {
-                    log.prefix_trim(20).await.expect("trimmed");
-                }
-                let next = Bytes::from(format!("loglet-{i}"));
-                log.reconfigure(next).await.expect("exchanged");
-            }
-            // Those with the entries from 20 on, and the one that takes entries.
-            assert_eq!(log.parts().first().map(|(first, _)| *first), Some(20));
-            assert_eq!(log.parts().len(), 21);
-            let gone = log.read_next(19, 1).await;
-            assert_eq!(gone, Err(LogError::Trimmed(20)));
-            let read = log.read_next(20, 1).await.expect("it is there");
-            assert_eq!(read, [(20, Bytes::from_static(b"20"))]);
-            log.prefix_trim(40).await.expect("trimmed");
-            log.reconfigure(Bytes::from_static(b"loglet-40"))
-                .await
-                .expect("exchanged");
-            assert_eq!(log.parts().len(), PARTS_KEPT);
-        });
-    }
-
-    #[test]
-    fn a_map_that_is_damaged_is_refused() {
-        let part = |first| Part {
-            first,
-            description: Bytes::from_static(b"x"),
-        };
-        let map = Map(vec![part(1), part(4), part(4), part(9)]);
-        assert_eq!(Map::decode(map.encode()), Some(map.clone()));
-        assert_eq!(
-            map.part_of(4).map(|(part, end)| (part.first, end)),
-            Some((4, Some(9)))
-        );
-        for len in 1..map.encode().len() {
-            let cut = Map::decode(map.encode().slice(..len));
-            assert!(cut.is_none_or(|cut| cut.0.len() < 4));
-        }
-        assert_eq!(Map::decode(Map(vec![part(4), part(1)]).encode()), None);
-        assert_eq!(Map::decode(Map(Vec::new()).encode()), None);
-    }
-}
+mod tests;

@@ -118,7 +118,35 @@ async fn fetch_from(
     }
 }
 
-/// Copies the rows of another replica into an empty engine. The log begins at `first`.
+/// Copies the rows of another replica, which has to have the entries before `first`, into an empty engine. False if
+/// none can be copied now.
+///
+/// # Errors
+/// A line, if the engine cannot be used.
+pub async fn fetch_once(
+    transport: &Transport,
+    identity: &Identity,
+    owner: &str,
+    engine: &Rc<dyn KeyValueStore>,
+    first: LogPos,
+) -> Result<bool, String> {
+    let sources = identity.service.addresses().into_iter();
+    for source in sources.filter(|source| *source != identity.address) {
+        match fetch_from(transport, source, owner, engine).await {
+            Ok(pos) if pos + 1 >= first => {
+                probe!("delos_store_copied");
+                return Ok(true);
+            }
+            Ok(pos) => trace_warn!("DelosCopyTooOld", "from" => source, "position" => pos),
+            Err(error) => trace_warn!("DelosCopyFails", "from" => source, "error" => error),
+        }
+        let cleared = crate::store::copy::clear_all(engine).await;
+        cleared.map_err(|error| format!("the local store: {error}"))?;
+    }
+    Ok(false)
+}
+
+/// As [`fetch_once`], again and again for a while. The log was trimmed, and begins at `first`.
 ///
 /// # Errors
 /// A line, if there is none that can be copied.
@@ -129,22 +157,9 @@ pub async fn fetch(
     engine: &Rc<dyn KeyValueStore>,
     first: LogPos,
 ) -> Result<(), String> {
-    let sources = identity.service.addresses().into_iter();
-    let sources: Vec<SocketAddr> = sources
-        .filter(|source| *source != identity.address)
-        .collect();
     for _ in 0..TRIES {
-        for source in &sources {
-            match fetch_from(transport, *source, owner, engine).await {
-                Ok(pos) if pos + 1 >= first => {
-                    probe!("delos_store_copied");
-                    return Ok(());
-                }
-                Ok(pos) => trace_warn!("DelosCopyTooOld", "from" => source, "position" => pos),
-                Err(error) => trace_warn!("DelosCopyFails", "from" => source, "error" => error),
-            }
-            let cleared = crate::store::copy::clear_all(engine).await;
-            cleared.map_err(|error| format!("the local store: {error}"))?;
+        if fetch_once(transport, identity, owner, engine, first).await? {
+            return Ok(());
         }
         sleep(RETRY_PAUSE).await;
     }

@@ -13,6 +13,7 @@ use super::messages::{
 use super::metrics;
 use super::restoring;
 use super::serves::ServiceLog;
+use super::settings::Tell;
 use crate::backup::PLACE_BYTES_MAX;
 use crate::engines::roster::{self, Member};
 use crate::log::LogError;
@@ -85,6 +86,15 @@ impl Site {
 
     pub fn wait_for(&self, what: &str) {
         self.waits_for.replace(what.into());
+    }
+
+    /// As [`wait_for`](Self::wait_for), and says so once to who has started the process.
+    pub fn wait_and_tell(&self, what: &str) {
+        let is_new = *self.waits_for.borrow() != what;
+        if is_new && let Some(tell) = self.config.settings.get::<Tell>() {
+            (tell.0)(&format!("this replica waits for {what}"));
+        }
+        self.wait_for(what);
     }
 
     pub fn begin(&self, replica: &Rc<dyn Replica>, log: &Rc<ServiceLog>) {

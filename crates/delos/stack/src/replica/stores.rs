@@ -6,7 +6,7 @@ use super::kind::{Config, RELEASE};
 use super::serves::ServiceLog;
 use crate::backup::objects::Origin;
 use crate::engines::roster;
-use crate::log::{LogError, SharedLog};
+use crate::quorum::messages::Config as LogletConfig;
 use crate::stacks::ENGINES;
 use crate::store::LocalStore;
 use crate::store::copy::clear_interrupted;
@@ -14,10 +14,12 @@ use plinth_coordination::ClusterFile;
 use plinth_core::Error;
 use plinth_engine::KeyValueStore;
 use plinth_rpc::Transport;
-use plinth_runtime::Boxed;
+use plinth_runtime::{Boxed, Duration, probe, sleep};
 use std::path::Path;
 use std::rc::Rc;
 
+/// Before another replica is asked for a copy again.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// Its files begin so.
 pub const STORE: &str = "store";
 
@@ -52,7 +54,8 @@ pub fn open_engine(config: &Config) -> Boxed<'_, Result<Rc<dyn KeyValueStore>, S
     })
 }
 
-/// Opens the store of this replica. A new one begins with a copy of another replica if the log's begin is gone.
+/// Opens the store of this replica. A new one begins with a copy of another replica if the log's begin is gone, or if
+/// nobody can read some of the log. `tells` what it waits for.
 ///
 /// # Errors
 /// A line for an operator.
@@ -61,7 +64,7 @@ pub async fn open(
     transport: &Transport,
     identity: &Identity,
     log: &ServiceLog,
-    says_that_it_copies: impl FnOnce(),
+    tells: impl Fn(String),
 ) -> Result<Rc<LocalStore>, String> {
     let failed = |error: Error| failed(config, error);
     let engine = open_engine(config).await?;
@@ -75,16 +78,54 @@ pub async fn open(
         ));
     }
     // A new replica cannot play a log whose begin is gone.
-    if store.applied() == 0
-        && let Err(LogError::Trimmed(first)) = log.read_next(1, 1).await
-    {
-        says_that_it_copies();
-        let own = owner(identity);
-        copies::fetch(transport, identity, &own, &engine, first).await?;
+    if store.applied() == 0 && begin_with_copy(transport, identity, log, &engine, tells).await? {
         store = LocalStore::open(engine).map_err(failed)?;
     }
     check_engines(&store, &config.directory)?;
     Ok(store)
+}
+
+/// Copies another replica if the log cannot be played from its begin on; false if it can. Log servers that do not
+/// answer may come back: until then, or until there is something to copy, it waits.
+async fn begin_with_copy(
+    transport: &Transport,
+    identity: &Identity,
+    log: &ServiceLog,
+    engine: &Rc<dyn KeyValueStore>,
+    tells: impl Fn(String),
+) -> Result<bool, String> {
+    let own = owner(identity);
+    let mut has_tried = false;
+    while let Some(gone) = log.gone().await {
+        let Some(part) = &gone.unreadable else {
+            tells("a copy of another replica".into());
+            copies::fetch(transport, identity, &own, engine, gone.first).await?;
+            return Ok(true);
+        };
+        probe!("delos_part_unreadable");
+        // Others copy at the first try, and need no line.
+        if has_tried {
+            tells(format!(
+                "a copy of another replica, or for the log servers at {}, which have entries of the log up to {} and \
+                 do not answer",
+                servers_of(part),
+                gone.first - 1
+            ));
+        }
+        if copies::fetch_once(transport, identity, &own, engine, gone.first).await? {
+            return Ok(true);
+        }
+        has_tried = true;
+        sleep(RETRY_PAUSE).await;
+    }
+    Ok(false)
+}
+
+fn servers_of(part: &[u8]) -> String {
+    let config = LogletConfig::from_description(part);
+    let servers = config.iter().flat_map(|config| &config.servers);
+    let addresses: Vec<String> = servers.map(|server| server.address.to_string()).collect();
+    addresses.join(", ")
 }
 
 /// Refuses a store in which an engine is on that this release does not have.
