@@ -6,6 +6,7 @@ mod create;
 mod dev;
 mod kinds;
 pub mod names;
+mod parting;
 mod places;
 mod server;
 pub mod service;

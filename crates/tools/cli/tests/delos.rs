@@ -94,6 +94,48 @@ fn a_service_of_three_processes_lives_on_when_one_is_killed_and_its_log_is_excha
 }
 
 #[test]
+fn a_replica_goes_only_if_the_others_can_go_on() {
+    let mut replicas = Replicas::new("delos-parting", 3);
+    assert!(replicas.create("lock").status.success());
+    replicas.await_all();
+    replicas.kill(2);
+    let service = replicas.service.clone();
+    let refused = error_line(&service.run("remove-replica", &["r0"]));
+    let says = "without r0, 1 of 2 log servers answer, and it does nothing without 2; start r2";
+    assert!(refused.contains(says), "{refused}");
+    let refused = error_line(&service.run("reconfigure-log", &["--servers", "r2"]));
+    assert!(refused.contains("0 of 1 log servers answer"), "{refused}");
+    let removed = service.succeeds("remove-replica", &["r2"]);
+    assert!(removed.contains("the only coordinator is r"), "{removed}");
+    let alone = service.succeeds("reconfigure-log", &["--servers", "r0"]);
+    assert!(alone.contains("the only log server is r0"), "{alone}");
+}
+
+#[test]
+fn all_machines_are_replaced_one_after_the_other_and_a_new_replica_still_comes() {
+    let mut replicas = Replicas::new("delos-replaced", 7);
+    let service = replicas.service.clone();
+    assert!(replicas.create("lock").status.success());
+    service.call("acquire", &acquire("first"));
+    let add = |replicas: &Replicas, i: u16| {
+        let added = format!("r{i}={}", replicas.address(i));
+        service.succeeds("add-replica", &[&added]);
+    };
+    for lost in 0..3 {
+        replicas.kill(lost);
+        add(&replicas, lost + 3);
+        service.succeeds("remove-replica", &[&format!("r{lost}")]);
+    }
+    add(&replicas, 6);
+    let holder = service.call("holder", &json!({ "name": "first" }));
+    assert_eq!(holder["owner"], "me");
+    let checked = service.succeeds("check", &["--json"]);
+    let checked: Value = serde_json::from_str(&checked).expect("JSON");
+    assert_eq!(checked["equal"], true);
+    assert_eq!(checked["replicas"].as_array().map(Vec::len), Some(4));
+}
+
+#[test]
 fn the_status_of_a_service_without_a_majority_is_shown_and_is_a_failure() {
     let mut replicas = Replicas::new("delos-minority", 3);
     assert!(replicas.create("lock").status.success());

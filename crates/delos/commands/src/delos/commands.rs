@@ -1,14 +1,16 @@
 //! What clients and operators do with a service.
 
 use super::create::{COORDINATORS_MAX, adopt, greet, seats};
-use super::service::{RETRY_PAUSE, Seen, Service, Unanswered, ask};
+use super::parting;
+use super::service::{GLANCE, RETRY_PAUSE, Seen, Service, Unanswered, ask};
+use super::state::{answers, at};
 use super::{AddReplica, Call, Common, Engine, ReconfigureLog, RemoveReplica, Trim, Upgrade};
 use plinth_coordination::{Coordinators, places};
 use plinth_delos::coordinated_register::CoordinatedRegister;
 use plinth_delos::quorum::messages::{Config, SERVERS_MAX};
 use plinth_delos::replica::messages::{
-    AskChecksum, CallService, MarkLog, ReconfigureLog as Reconfigure, RemoveReplica as Remove,
-    SwitchEngine, TrimLog,
+    AskChecksum, AskStatus, CallService, MarkLog, ReconfigureLog as Reconfigure,
+    RemoveReplica as Remove, SwitchEngine, TrimLog,
 };
 use plinth_rpc::Interface;
 use plinth_runtime::{Duration, join_all, sleep, timeout};
@@ -136,6 +138,44 @@ async fn reconfigure(
     service.operate(Reconfigure { sequencer, servers }).await
 }
 
+/// Refuses what would leave too few of these processes that answer. `how` begins the line.
+fn check_majority(
+    service: &Service,
+    seen: &[Seen],
+    how: &str,
+    what: &str,
+    addresses: &[SocketAddr],
+) -> Outcome {
+    let there = addresses.iter().filter(|address| answers(seen, address));
+    let (there, needed) = (there.count(), addresses.len() / 2 + 1);
+    if there >= needed {
+        return Ok(());
+    }
+    let away = addresses.iter().filter(|address| !answers(seen, address));
+    let away: Vec<String> = away.map(|address| at(seen, *address)).collect();
+    Err(format!(
+        "service {}: {how}{there} of {} {what} answer, and it does nothing without {needed}; start {}, or \
+         remove that first",
+        service.name(),
+        addresses.len(),
+        away.join(", ")
+    ))
+}
+
+/// What may fail from now on, if any of these processes is needed.
+fn note(seen: &[Seen], what: &str, addresses: &[SocketAddr]) -> String {
+    let names: Vec<String> = addresses.iter().map(|of| at(seen, *of)).collect();
+    match &names[..] {
+        [one] => {
+            format!("\nthe only {what} is {one}: while that is down, the service stands still")
+        }
+        [one, other] => format!(
+            "\nthe {what}s are {one} and {other}: while either is down, the service stands still"
+        ),
+        _ => String::new(),
+    }
+}
+
 fn log_server(seen: &Seen) -> Interface {
     Interface::new(seen.member.address, seen.member.log_server)
 }
@@ -153,18 +193,24 @@ pub async fn reconfigure_log(arguments: &ReconfigureLog) -> Outcome {
         let named = named.map(|name| find(&seen, name, &service).map(log_server));
         servers = named.collect::<Outcome<_>>()?;
     }
+    let at: Vec<SocketAddr> = servers.iter().map(|server| server.address).collect();
+    check_majority(&service, &seen, "", "log servers", &at)?;
     let pos = reconfigure(&service, &seen, sequencer, servers).await?;
-    say(
-        &arguments.common,
-        &format!("the log goes on in a new part from position {pos} on"),
-        &json!({ "position": pos }),
+    let line = format!(
+        "the log goes on in a new part from position {pos} on{}",
+        note(&seen, "log server", &at)
     );
+    say(&arguments.common, &line, &json!({ "position": pos }));
     Ok(())
 }
 
 /// Moves the map of the log to coordinators among these replicas, the present ones first, and updates the service's
 /// file.
-async fn choose_coordinators(service: &Service, common: &Common, among: &[Seen]) -> Outcome {
+async fn choose_coordinators(
+    service: &Service,
+    common: &Common,
+    among: &[Seen],
+) -> Outcome<Vec<SocketAddr>> {
     let serving = among.iter().filter(|seen| seen.serves());
     let mut wanted: Vec<SocketAddr> = serving.map(|seen| seen.member.address).collect();
     let present = service.file.addresses();
@@ -179,7 +225,7 @@ async fn choose_coordinators(service: &Service, common: &Common, among: &[Seen])
     let coordinators = Coordinators::from(service.file.clone());
     let register = CoordinatedRegister::new(&service.transport, &coordinators);
     let limit = service.left().max(Duration::from_secs(5));
-    let moved = timeout(limit, register.move_to(places(wanted))).await;
+    let moved = timeout(limit, register.move_to(places(wanted.clone()))).await;
     let moved = moved.ok_or_else(|| {
         format!(
             "the coordinators of {} do not answer: a majority of the present ones and of the next ones must live",
@@ -190,7 +236,7 @@ async fn choose_coordinators(service: &Service, common: &Common, among: &[Seen])
     coordinators
         .write_file(&common.which.service, service.file.clone())
         .await;
-    Ok(())
+    Ok(wanted)
 }
 
 pub async fn add_replica(arguments: &AddReplica) -> Outcome {
@@ -237,10 +283,14 @@ pub async fn add_replica(arguments: &AddReplica) -> Outcome {
             break seen;
         }
         if !service.has_time() {
+            let status = ask(&service.transport, at.address, AskStatus {}, GLANCE).await;
+            let waits = status.ok().filter(|status| !status.waits_for.is_empty());
+            let waits = waits.map(|status| format!(": it waits for {}", status.waits_for));
             return Err(format!(
-                "replica {:?} does not serve yet; `plinth delos status` shows when it does. Then \
+                "replica {:?} does not serve yet{}; `plinth delos status` shows when it does. Then \
                  `plinth delos reconfigure-log` lets its log server take part",
-                at.name
+                at.name,
+                waits.unwrap_or_default()
             ));
         }
         sleep(RETRY_PAUSE).await;
@@ -268,14 +318,23 @@ pub async fn remove_replica(arguments: &RemoveReplica) -> Outcome {
     let seen = service.look().await?;
     let removed = find(&seen, name, &service)?;
     let (id, address) = (removed.id, removed.member.address);
-    let left: Vec<Seen> = seen.into_iter().filter(|seen| seen.id != id).collect();
-    if service.file.addresses().contains(&address) {
-        choose_coordinators(&service, common, &left).await?;
+    let without = format!("without {name}, ");
+    let mut coordinators = service.file.addresses();
+    if coordinators.contains(&address) {
+        check_majority(&service, &seen, "", "coordinators", &coordinators)?;
     }
+    let left: Vec<Seen> = seen.into_iter().filter(|seen| seen.id != id).collect();
     let is_in_log = last_config(&left).is_none_or(|config| {
         let mut servers = config.servers.iter();
         config.sequencer == address || servers.any(|server| server.address == address)
     });
+    let all: Vec<SocketAddr> = left.iter().map(|seen| seen.member.address).collect();
+    if is_in_log {
+        check_majority(&service, &left, &without, "log servers", &all)?;
+    }
+    if coordinators.contains(&address) {
+        coordinators = choose_coordinators(&service, common, &left).await?;
+    }
     // First the log: it must not lose a log server that it counts on.
     if is_in_log {
         let servers = left.iter().map(log_server).collect();
@@ -285,11 +344,17 @@ pub async fn remove_replica(arguments: &RemoveReplica) -> Outcome {
         let sequencer = sequencer.or(own.map(|seen| seen.member.address));
         reconfigure(&service, &left, sequencer, servers).await?;
     }
+    parting::await_others(&service, id, name).await?;
     let pos = service.operate(Remove { id }).await?;
+    let line = format!(
+        "replica {name} is removed; its process ends{}",
+        note(&left, "coordinator", &coordinators)
+    );
+    let names: Vec<String> = coordinators.iter().map(|of| at(&left, *of)).collect();
     say(
         common,
-        &format!("replica {name} is removed; its process ends"),
-        &json!({ "removed": name, "position": pos }),
+        &line,
+        &json!({ "removed": name, "position": pos, "coordinators": names }),
     );
     Ok(())
 }

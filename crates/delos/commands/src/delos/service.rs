@@ -20,7 +20,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 /// A process that says nothing for so long is passed over.
-const GLANCE: Duration = Duration::from_secs(2);
+pub const GLANCE: Duration = Duration::from_secs(2);
 pub const RETRY_PAUSE: Duration = Duration::from_millis(200);
 const REDIRECT_PAUSE: Duration = Duration::from_millis(5);
 

@@ -42,12 +42,11 @@ fn without_majority(service: &Service, seen: &[Seen], best: &ReplicaStatus) -> O
         ("coordinators", service.file.addresses()),
         ("log servers", log_servers),
     ];
-    let answers = |address: &SocketAddr| {
-        let mut answering = seen.iter().filter(|one| one.status.is_some());
-        answering.any(|one| one.member.address == *address)
-    };
     groups.into_iter().find_map(|(what, addresses)| {
-        let (there, away): (Vec<_>, Vec<_>) = addresses.iter().copied().partition(answers);
+        let (there, away): (Vec<_>, Vec<_>) = addresses
+            .iter()
+            .copied()
+            .partition(|address| answers(seen, address));
         let needed = addresses.len() / 2 + 1;
         let names: Vec<String> = away.iter().map(|address| at(seen, *address)).collect();
         (!addresses.is_empty() && there.len() < needed).then(|| {
@@ -62,8 +61,14 @@ fn without_majority(service: &Service, seen: &[Seen], best: &ReplicaStatus) -> O
     })
 }
 
+/// The process of the replica with this address answers.
+pub fn answers(seen: &[Seen], address: &SocketAddr) -> bool {
+    let mut answering = seen.iter().filter(|one| one.status.is_some());
+    answering.any(|one| one.member.address == *address)
+}
+
 /// The name of the replica with this address, or the address.
-fn at(seen: &[Seen], address: SocketAddr) -> String {
+pub fn at(seen: &[Seen], address: SocketAddr) -> String {
     let found = seen.iter().find(|seen| seen.member.address == address);
     found.map_or_else(|| address.to_string(), |seen| seen.member.name.clone())
 }
@@ -103,6 +108,10 @@ fn print(service: &Service, seen: &[Seen], best: &ReplicaStatus, backup: Option<
             state(one)
         );
     }
+    let coordinators = service.file.addresses().into_iter();
+    let coordinators: Vec<String> = coordinators.map(|of| at(seen, of)).collect();
+    println!("coordinators");
+    println!("  {}", coordinators.join(" "));
     println!("engines");
     for (name, on) in &best.engines {
         let how = if *on { "on" } else { "off" };
