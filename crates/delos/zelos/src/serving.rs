@@ -4,7 +4,7 @@ use crate::application::Zelos;
 use crate::backing::OnStack;
 use bytes::Bytes;
 use plinth_delos::base::Stopped;
-use plinth_delos::engines::{brain_doctor, lease};
+use plinth_delos::engines::{brain_doctor, lease, session_order};
 use plinth_delos::replica::messages::Called;
 use plinth_delos::replica::serves::{Serves, ServiceStack};
 use plinth_delos::replica::{Kind, Settings};
@@ -28,6 +28,12 @@ impl Serves for Zelos {
         }
         (engine == brain_doctor::GUARD.name)
             .then_some("replicas keep nodes in memory, and would not see rows that it changes")
+    }
+
+    fn needs(engine: &str) -> Option<&'static str> {
+        (engine == session_order::GUARD.name).then_some(
+            "a replica that meets trouble in the log would have to disconnect its clients",
+        )
     }
 
     async fn call(stack: &ServiceStack<Self>, _: &str, _: &Bytes) -> Called {

@@ -356,6 +356,25 @@ fn a_client_that_comes_back_in_time_keeps_its_session_at_any_replica() {
 }
 
 #[test]
+fn the_engine_that_the_service_needs_stays_on() {
+    run(4, |_| async {
+        create().await;
+        for (engine, is_needed) in [("session_order", true), ("batching", false)] {
+            let (name, on) = (engine.into(), false);
+            let told = insist(0, SwitchEngine { engine: name, on }).await;
+            let says = "a service of kind zelos cannot do without the engine session_order: ";
+            assert_eq!(
+                told.refused.starts_with(says),
+                is_needed,
+                "{}",
+                told.refused
+            );
+            assert_eq!(told.refused.is_empty(), !is_needed, "{}", told.refused);
+        }
+    });
+}
+
+#[test]
 fn another_replica_ends_the_sessions_of_one_that_is_gone() {
     run(2, |nodes| async move {
         create().await;

@@ -158,6 +158,11 @@ fn operators_have_zookeepers_pages_and_cannot_switch_on_a_lease() {
         let line = format!("a service of kind zelos cannot do with the engine {engine}: ");
         assert!(said.contains(&line), "{said}");
     }
+    let mut switch = Command::new(BINARY);
+    switch.args(["delos", "disable-engine", &service.file(), "session_order"]);
+    let said = error_line(&switch.output().expect("it runs"));
+    let line = "a service of kind zelos cannot do without the engine session_order: ";
+    assert!(said.contains(line), "{said}");
     assert!(service.delos("status").contains("session_order"));
 }
 

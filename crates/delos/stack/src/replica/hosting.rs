@@ -35,8 +35,8 @@ pub trait Replica {
     fn join<'a>(&'a self, id: ReplicaId, member: &'a Member) -> Asked<'a, Told>;
     fn remove(&self, id: ReplicaId) -> Asked<'_, Told>;
     fn switch(&self, engine: Guard, on: bool) -> Asked<'_, Told>;
-    /// The kind of the service, and why it cannot do with this engine, if so.
-    fn refuses(&self, engine: Guard) -> Option<(&'static str, &'static str)>;
+    /// Why this kind of service cannot do with this engine, or without it, if so.
+    fn refuses(&self, engine: Guard, on: bool) -> Option<String>;
     fn mark(&self) -> Asked<'_, Told>;
     fn back_up<'a>(&'a self, place: &'a str) -> Asked<'a, Told>;
     /// How far the backup is; `None` while it is off.
@@ -117,8 +117,15 @@ impl<D: Serves> Replica for Hosting<D> {
         Box::pin(self.stack.switch(engine, on))
     }
 
-    fn refuses(&self, engine: Guard) -> Option<(&'static str, &'static str)> {
-        D::refuses(engine.name).map(|why| (D::KIND, why))
+    fn refuses(&self, engine: Guard, on: bool) -> Option<String> {
+        let (how, why) = match on {
+            true => ("with", D::refuses(engine.name)?),
+            false => ("without", D::needs(engine.name)?),
+        };
+        let (kind, name) = (D::KIND, engine.name);
+        Some(format!(
+            "a service of kind {kind} cannot do {how} the engine {name}: {why}"
+        ))
     }
 
     fn mark(&self) -> Asked<'_, Told> {

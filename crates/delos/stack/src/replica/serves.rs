@@ -32,6 +32,12 @@ pub trait Serves: Application + Sized {
         None
     }
 
+    /// Why operators must not switch off the engine with this name, if the service cannot do without it.
+    fn needs(engine: &str) -> Option<&'static str> {
+        let _ = engine;
+        None
+    }
+
     /// Answers a client's request.
     async fn call(stack: &ServiceStack<Self>, operation: &str, request: &Bytes) -> Called;
 

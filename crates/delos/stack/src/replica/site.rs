@@ -347,13 +347,8 @@ impl Site {
                 names.join(", ")
             ));
         };
-        if asked.on
-            && let Some((kind, why)) = running.replica.refuses(engine)
-        {
-            return Err(format!(
-                "a service of kind {kind} cannot do with the engine {}: {why}",
-                engine.name
-            ));
+        if let Some(why) = running.replica.refuses(engine, asked.on) {
+            return Err(why);
         }
         decide(|| running.replica.switch(engine, asked.on)).await
     }
