@@ -48,18 +48,27 @@ pub enum Number {
     Highest,
 }
 
-/// Numbers that a process of this host may have, in the order in which it tries them.
+/// Numbers that a process of this host may have, in the order in which it tries them. Those that a disk has come last:
+/// the process of that disk takes no other one, and may only be slower.
 fn candidates(record: &Record, host: u128, wanted: Number) -> Vec<u16> {
     let is_elsewhere = |number: u16| {
         let is_it = |seat: &Seat| seat.machine == number && seat.place.host != host;
         record.machines.iter().chain(&record.waiting).any(is_it)
     };
-    let all = 0..record.cluster.machines;
+    let has_disk = |number: &u16| {
+        let is_it = |seat: &Seat| seat.machine == *number && seat.disk.is_some();
+        record.machines.iter().chain(&record.waiting).any(is_it)
+    };
+    let mut all: Vec<u16> = (0..record.cluster.machines)
+        .filter(|number| !is_elsewhere(*number))
+        .collect();
     match wanted {
-        Number::This(number) => vec![number],
-        Number::Lowest => all.filter(|number| !is_elsewhere(*number)).collect(),
-        Number::Highest => all.rev().filter(|number| !is_elsewhere(*number)).collect(),
+        Number::This(number) => return vec![number],
+        Number::Lowest => {}
+        Number::Highest => all.reverse(),
     }
+    all.sort_by_key(has_disk);
+    all
 }
 
 fn mib(layout: &Layout) -> u64 {
@@ -119,7 +128,7 @@ pub fn start<'a>(
 mod tests {
     use super::*;
     use plinth_core::Uid;
-    use plinth_farm_member::{Cluster, Place};
+    use plinth_farm_member::{Cluster, Disk, Place};
 
     fn seat(machine: u16, host: u128) -> Seat {
         Seat {
@@ -145,5 +154,18 @@ mod tests {
         assert_eq!(tried(8, Number::Lowest), [1, 2, 3, 4]);
         assert_eq!(tried(9, Number::Highest), [4, 2]);
         assert_eq!(tried(9, Number::This(1)), [1], "its user knows better");
+    }
+
+    #[test]
+    fn a_new_process_leaves_the_numbers_of_disks_to_those_who_have_them() {
+        let mut record = Record::of_new(Cluster::new(Uid(1), 5, 3, 3));
+        record.machines = [0, 1, 3].map(|number| seat(number, 7)).into();
+        for seat in &mut record.machines[..2] {
+            let id = Uid(u128::from(seat.machine) + 7);
+            seat.disk = Some(Disk { id, newest: 0 });
+        }
+        let tried = |wanted| candidates(&record, 7, wanted);
+        assert_eq!(tried(Number::Lowest), [2, 3, 4, 0, 1]);
+        assert_eq!(tried(Number::Highest), [4, 3, 2, 1, 0]);
     }
 }
