@@ -213,7 +213,7 @@ pub async fn close_new(connection: &Connection) -> Outcome<Option<String>> {
     if key_file::beside(&connection.path).exists() {
         return Ok(None);
     }
-    let workers = connection.workers().await?;
+    let workers = registered(connection, &[]).await?.workers;
     // Keys travel in the clear, so nothing is sent to other machines unasked.
     if !workers
         .iter()

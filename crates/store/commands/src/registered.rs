@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 /// All processes that run have registered with a new controller by then.
-pub const REGISTRATION_LIMIT: Duration = Duration::from_secs(6);
+const REGISTRATION_LIMIT: Duration = Duration::from_secs(6);
 /// A recovery that can go on is over by then.
 const RECOVERY_LIMIT: Duration = Duration::from_secs(2);
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
@@ -41,13 +41,18 @@ pub async fn registered(connection: &Connection, named: &[SocketAddr]) -> Outcom
             (true, true) => Duration::ZERO,
             // Nobody can say who is to come: perhaps there is no database, or its recovery waits for somebody.
             (true, false) => RECOVERY_LIMIT,
-            (false, _) => REGISTRATION_LIMIT.min(connection.timeout / 2),
+            (false, _) => registration_limit(connection),
         };
         if began.elapsed() >= limit {
             return Ok(Registered { workers, missing });
         }
         sleep(LOOK_INTERVAL).await;
     }
+}
+
+/// How long somebody is waited for: a part of what a statement may take, which has something to do then.
+pub fn registration_limit(connection: &Connection) -> Duration {
+    REGISTRATION_LIMIT.min(connection.timeout / 2)
 }
 
 impl Registered {

@@ -97,8 +97,13 @@ pub fn on_sick_disks<'a>(
     })
 }
 
-/// Chooses the coordinators for a cluster with this replication. Their number is twice the number of failures that
-/// the cluster survives, plus one. Each is in another fault domain. Current coordinators that live, with a disk that
+/// As many coordinators a cluster with this replication should have: twice the number of failures that it survives,
+/// plus one.
+pub fn wanted(config: &DatabaseConfig) -> usize {
+    2 * (config.replication as usize).max(1) - 1
+}
+
+/// Chooses the coordinators for a cluster with this replication: as many as it should have. Each is in another fault domain. Current coordinators that live, with a disk that
 /// works, stay. If there are too few domains, the number is smaller, and odd. Where coordinators have names, only
 /// processes with a name can be some.
 pub fn choose(workers: &[RegisterWorker], now: &[Place], config: &DatabaseConfig) -> Vec<Place> {
@@ -107,7 +112,7 @@ pub fn choose(workers: &[RegisterWorker], now: &[Place], config: &DatabaseConfig
         true => worker.name.clone(),
         false => Some(worker.worker.address.into()),
     };
-    let wanted = 2 * (config.replication as usize).max(1) - 1;
+    let wanted = wanted(config);
     let mut able = placement::able_to_log(workers.iter().collect());
     able.retain(|worker| worker.disk.is_none() && place(worker).is_some());
     // Coordinators first; among the rest the order of addresses.

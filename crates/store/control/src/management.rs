@@ -93,6 +93,17 @@ pub(crate) fn decide<'a, T: 'a>(
     })
 }
 
+/// Words of refusals that more processes would change.
+const FEWER_DOMAINS: &str = "and there would be processes for them in";
+const NO_PROCESS: &str = "no process would be left for proxies and resolvers";
+
+/// True if more processes would change this refusal: a new controller may not know all yet.
+pub fn is_for_lack_of_processes(refusal: &str) -> bool {
+    [FEWER_DOMAINS, NO_PROCESS]
+        .iter()
+        .any(|words| refusal.contains(words))
+}
+
 /// Checks whether the cluster could work with this configuration: there must be fault domains for every replica of
 /// data and of the log, and a process for all other roles.
 fn check(wanted: &Configured, workers: &[RegisterWorker]) -> Outcome<()> {
@@ -113,16 +124,13 @@ fn check(wanted: &Configured, workers: &[RegisterWorker]) -> Outcome<()> {
     for (domains, what) in [(storage, "storage"), (logs, "log")] {
         if domains < replication {
             return Err(format!(
-                "{mode} wants {what} servers in {replication} {kind}, \
-                and there would be processes for them in {domains}; nothing has changed"
+                "{mode} wants {what} servers in {replication} {kind}, {FEWER_DOMAINS} {domains}; nothing has changed"
             ));
         }
     }
     let stateless = |w: &RegisterWorker| placement::fitness(w.class(), RoleKind::Stateless);
     if !workers.iter().any(|worker| stateless(worker).is_some()) {
-        return Err(
-            "no process would be left for proxies and resolvers; nothing has changed".into(),
-        );
+        return Err(format!("{NO_PROCESS}; nothing has changed"));
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use super::session::Session;
 use super::settings::Setting;
 use super::statement::Management;
-use crate::registered::{REGISTRATION_LIMIT, registered};
+use crate::registered::{registered, registration_limit};
 use plinth_control::consistency::{Compared, Comparison};
 use plinth_control::exclusion::Target;
 use plinth_control::{coordinators, distribution, exclusion, management};
@@ -105,7 +105,7 @@ impl Session {
     /// Lets other processes be coordinators in place of excluded ones, if as many as before can. Says which; `None` if
     /// nothing had to change, or nothing could.
     async fn let_others_coordinate(&self, excluded: &[Target]) -> Outcome<Option<String>> {
-        let workers = self.connection.workers().await?;
+        let workers = registered(&self.connection, &[]).await?.workers;
         let now = self.connection.coordinators.file().coordinators;
         let among = self.coordinators_among(excluded, &workers).await;
         if among.is_empty() {
@@ -121,13 +121,23 @@ impl Session {
         Ok(self.change_coordinators(Some(wanted)).await.ok())
     }
 
-    /// The coordinators that suit best.
+    /// The coordinators that suit best. A new controller knows only some processes at first, so as many as the cluster
+    /// should have are waited for.
     async fn best_coordinators(&self, now: &[Place]) -> Outcome<Vec<Place>> {
         let configured = management::configured(&self.connection.database).await?;
         let (config, excluded) = (configured.config, configured.excluded);
-        let mut workers = self.connection.workers().await?;
-        workers.retain(|worker| !exclusion::is_excluded(worker, &excluded));
-        Ok(coordinators::choose(&workers, now, &config))
+        let began = plinth_runtime::now();
+        let mut workers = registered(&self.connection, &[]).await?.workers;
+        loop {
+            workers.retain(|worker| !exclusion::is_excluded(worker, &excluded));
+            let best = coordinators::choose(&workers, now, &config);
+            let wanted = coordinators::wanted(&config).max(now.len());
+            if best.len() >= wanted || began.elapsed() >= registration_limit(&self.connection) {
+                return Ok(best);
+            }
+            plinth_runtime::sleep(LOOK_INTERVAL).await;
+            workers = self.connection.workers().await?;
+        }
     }
 
     /// Does `act` with the workers. If it is refused while a new controller does not know all of them yet, it is tried
@@ -137,21 +147,23 @@ impl Session {
         act: impl AsyncFn(&[RegisterWorker]) -> Outcome<T>,
     ) -> Outcome<(T, Vec<RegisterWorker>)> {
         let began = plinth_runtime::now();
+        let mut workers = registered(&self.connection, &[]).await?.workers;
         loop {
-            let workers = self.connection.workers().await?;
             let refusal = match act(&workers).await {
                 Ok(done) => return Ok((done, workers)),
                 Err(refusal) => refusal,
             };
             let database = &self.connection.database;
-            if began.elapsed() >= REGISTRATION_LIMIT
-                || management::unknown_servers(database, &workers)
+            // A process that holds nothing is in no list, so who lacks processes waits for some.
+            let may_change = management::is_for_lack_of_processes(&refusal)
+                || !management::unknown_servers(database, &workers)
                     .await?
-                    .is_empty()
-            {
+                    .is_empty();
+            if !may_change || began.elapsed() >= registration_limit(&self.connection) {
                 return Err(refusal);
             }
             plinth_runtime::sleep(LOOK_INTERVAL).await;
+            workers = self.connection.workers().await?;
         }
     }
 
@@ -173,7 +185,6 @@ impl Session {
                 list_excluded(&management::configured(database).await?.excluded)
             }
             Management::Exclude { targets, force, .. } => {
-                registered(&self.connection, &[]).await?;
                 let act = async |workers: &[RegisterWorker]| {
                     management::exclude(database, workers, &targets, force).await
                 };
@@ -241,6 +252,7 @@ impl Session {
                 if same && !coordinators::one_is_lost(&self.connection.transport, &before).await {
                     return Ok("The coordinators stay: they suit best".into());
                 }
+                refuse_fewer(before.coordinators.len(), &best)?;
                 best
             }
         };
@@ -360,6 +372,30 @@ fn included(targets: &[Target], found: &[Target]) -> Outcome<String> {
     }
 }
 
+/// Nobody who asks for the best coordinators means fewer of them.
+fn refuse_fewer(now: usize, best: &[Place]) -> Outcome<()> {
+    if best.len() >= now {
+        return Ok(());
+    }
+    let (there, left) = (count_of(now), best.len());
+    let best: Vec<String> = best.iter().map(Place::to_string).collect();
+    let instead = match best.is_empty() {
+        true => String::new(),
+        false => format!("; `coordinators {}' makes it {left}", best.join(" ")),
+    };
+    Err(format!(
+        "there are {there}, and of the processes that run and can be one, each in a fault domain of its own, there \
+         would be {left}; nothing has changed. Start more processes{instead}"
+    ))
+}
+
+fn count_of(coordinators: usize) -> String {
+    match coordinators {
+        1 => "1 coordinator".into(),
+        many => format!("{many} coordinators"),
+    }
+}
+
 /// A warning about an even number of coordinators, of which no more may fail than of one fewer.
 fn even(file: &ClusterFile) -> String {
     let count = file.coordinators.len();
@@ -406,6 +442,24 @@ mod tests {
         assert!(some.contains("10.0.0.2 was not excluded"), "{some}");
         let none = included(&[other], &[]).expect_err("it was not");
         assert!(none.contains("nothing has changed"), "{none}");
+    }
+
+    #[test]
+    fn the_best_coordinators_are_never_fewer_without_being_told() {
+        let at = |port| Place::At(SocketAddr::from(([10, 0, 0, 1], port)));
+        assert_eq!(refuse_fewer(1, &[at(1)]), Ok(()));
+        assert_eq!(refuse_fewer(1, &[at(1), at(2), at(3)]), Ok(()));
+        let refused = refuse_fewer(3, &[at(4500)]).expect_err("one is fewer");
+        let words = [
+            "there are 3 coordinators",
+            "would be 1; nothing has changed",
+            "`coordinators 10.0.0.1:4500'",
+        ];
+        for word in words {
+            assert!(refused.contains(word), "{refused}");
+        }
+        let none = refuse_fewer(1, &[]).expect_err("none is fewer");
+        assert!(none.ends_with("Start more processes"), "{none}");
     }
 
     #[test]

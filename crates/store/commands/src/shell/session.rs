@@ -5,6 +5,7 @@ use super::help;
 use super::known::Looker;
 use super::options::Chosen;
 use super::statement::{Statement, StatusKind};
+use crate::registered::registered;
 use crate::{keys, status};
 use plinth_client::{Database, RangeOptions, Transaction, TransactionOption};
 use plinth_control::management;
@@ -330,7 +331,7 @@ impl Session {
         {
             Some(Ok(())) => {
                 let keys = keys::close_new(&self.connection).await?;
-                let workers = self.connection.workers().await?;
+                let workers = registered(&self.connection, &[]).await?.workers;
                 let fewer = management::fewer_logs(&config, &workers);
                 let lines = [keys, fewer].into_iter().flatten();
                 let lines: String = lines.map(|line| format!("; {line}")).collect();
