@@ -31,13 +31,24 @@ const OF_SERVERS: [(&str, Tenant); 3] = [
 ];
 
 impl Tenant {
-    /// Checks that the directory is not another one's, unless it is this one's as well.
+    /// Checks that the directory is not another one's, unless it is this one's as well, and not that of a single server.
     ///
     /// # Errors
     /// A line for the user: whose it is, or why it cannot be read.
     pub async fn check(self, directory: &Path) -> Result<(), String> {
         let found = all(directory).await.map_err(cannot_use(directory))?;
-        self.is_home(directory, found)
+        self.is_home(directory, found)?;
+        let names = names(directory).await.map_err(cannot_use(directory))?;
+        match of_servers(&names).first() {
+            Some((name, tenant)) => Err(format!(
+                "data directory {}: it belongs to a single server of {}, whose {name} is there; choose another with \
+                 --data-dir, perhaps the one above",
+                directory.display(),
+                tenant.system()
+            )),
+            None if self == Tenant::Tables => refuse_above_servers(directory, &names).await,
+            None => Ok(()),
+        }
     }
 
     /// As [`check`](Self::check), for a server in a directory where it has not served before. Cluster files may lie
@@ -47,7 +58,22 @@ impl Tenant {
     /// As there.
     pub async fn check_of_server(self, directory: &Path) -> Result<(), String> {
         let names = names(directory).await.map_err(cannot_use(directory))?;
-        self.is_home(directory, of_servers(&names))
+        let found = of_servers(&names);
+        let is_own = found.iter().any(|(_, tenant)| *tenant == self);
+        self.is_home(directory, found)?;
+        match is_own {
+            true => Ok(()),
+            false => refuse_above_servers(directory, &names).await,
+        }
+    }
+
+    fn system(self) -> &'static str {
+        match self {
+            Tenant::Cluster => "the store",
+            Tenant::Farm => "the in-memory engine",
+            Tenant::Delos => "a service on log stacks",
+            Tenant::Tables => "tables",
+        }
     }
 
     fn is_home(self, directory: &Path, found: Vec<(String, Tenant)>) -> Result<(), String> {
@@ -60,6 +86,29 @@ impl Tenant {
             )),
         }
     }
+}
+
+/// Refuses the directory of a command that has started several servers: theirs are below it.
+async fn refuse_above_servers(directory: &Path, names: &[String]) -> Result<(), String> {
+    // Directories of servers have no ending, and files that a server finds in a new directory do.
+    let directories = names
+        .iter()
+        .filter(|name| Path::new(name).extension().is_none());
+    for name in directories {
+        for (file, tenant) in OF_SERVERS {
+            let path = directory.join(name).join(file);
+            // Below a file there is nothing.
+            if disk::exists(&path).await.unwrap_or(false) {
+                return Err(format!(
+                    "data directory {}: directories of servers lie in it, like {name} of {}; choose another with \
+                     --data-dir",
+                    directory.display(),
+                    tenant.system()
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What is in the directory. It need not be there.

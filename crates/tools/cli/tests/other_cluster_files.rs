@@ -226,3 +226,46 @@ fn a_directory_of_another_system_is_refused_before_anything_is_made_in_it() {
         refuses_directory(&directory, command, place, whose);
     }
 }
+
+#[test]
+fn a_directory_one_level_off_is_refused_before_anything_is_made_in_it() {
+    let directory = directories();
+    written(&directory, "above/plinth.cluster", &format!("dev:{ID}"));
+    written(&directory, "above/4500/process", "a server");
+    written(&directory, "farms/farm-ab/1/farm", "a machine");
+    for place in ["above", "farms/farm-ab"] {
+        written(&directory, &format!("{place}/plinth.lock"), "nobody"); // a server locks it before it looks
+    }
+    for (dev, place, whose) in [
+        ("dev", "server", "a single server of the store"),
+        (
+            "farm dev",
+            "machine",
+            "a single server of the in-memory engine",
+        ),
+        (
+            "delos dev locks --kind lock",
+            "replica",
+            "a single server of a service",
+        ),
+    ] {
+        refuses_directory(&directory, dev, place, whose);
+    }
+    let file = |place: &str| directory.file(place).display().to_string();
+    let (store, farm) = (file("store/plinth.cluster"), file("farm/plinth.cluster"));
+    let server = format!("server --listen 127.0.0.1:4500 -C {store}");
+    let machine = format!("farm server --listen 127.0.0.1:4500 -C {farm}");
+    let replica = "delos server --listen 127.0.0.1:4500";
+    let (of_store, of_farm) = ("like 4500 of the store", "like 1 of the in-memory engine");
+    for (command, place, whose) in [
+        (&server[..], "above", of_store),
+        (&machine, "above", of_store),
+        (replica, "above", of_store),
+        (&server, "farms/farm-ab", of_farm),
+        (&machine, "farms/farm-ab", of_farm),
+        (replica, "farms/farm-ab", of_farm),
+        ("table server", "farms/farm-ab", of_farm),
+    ] {
+        refuses_directory(&directory, command, place, whose);
+    }
+}
