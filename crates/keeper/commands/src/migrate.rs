@@ -234,11 +234,8 @@ pub fn export(arguments: ExportArguments) -> Outcome {
     let ExportArguments { goal, tree, .. } = arguments;
     let began = now_in_runtime();
     let bar = progress::bar(0, "exporting");
-    let (exported, extracted) = connect::block_on(async {
-        let place = match &goal.to_files {
-            Some(directory) => Some(Place::prepare(directory)?),
-            None => None,
-        };
+    let place = goal.to_files.as_deref().map(Place::prepare).transpose()?;
+    let done = connect::block_on(async {
         let live = goal.to.as_ref().map(|addresses| {
             let servers = Servers {
                 addresses: addresses.0.clone(),
@@ -267,13 +264,19 @@ pub fn export(arguments: ExportArguments) -> Outcome {
             return Err(line);
         }
         let image = &extracted.image;
-        let exported = match (live, place) {
+        let exported = match (live, &place) {
             (Some(live), _) => live.export(image, &tell).await?,
-            (None, Some(place)) => plinth_migrate::to_files(image, &place)?,
+            (None, Some(place)) => plinth_migrate::to_files(image, place)?,
             (None, None) => return Err("name a goal: --to or --to-files".into()),
         };
         Ok((exported, extracted))
-    })?;
+    });
+    if done.is_err()
+        && let Some(place) = place
+    {
+        place.abandon();
+    }
+    let (exported, extracted) = done?;
     bar.finish_and_clear();
     report_export(&exported, &extracted, tree.json, began());
     Ok(())

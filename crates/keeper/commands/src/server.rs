@@ -6,9 +6,10 @@ use crate::name::parse_tree;
 use crate::zookeeper::ForClients;
 use plinth_coordination::Family;
 use plinth_identity::Identity;
+use plinth_keeper::left::{self, State};
 use plinth_keeper::{Doors, Keeper, Options};
 use plinth_runtime::net::Chosen;
-use plinth_runtime::{Duration, now, race, sleep};
+use plinth_runtime::{Duration, now, race, sleep, timeout};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::{Connection, find_for_server, with_remedy};
 use plinth_terminal::numbers::within;
@@ -22,10 +23,10 @@ use std::path::PathBuf;
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
     /// Address for ZooKeeper's clients [default: 127.0.0.1:2181, or none with --secure-listen]
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = ports::parse_address)]
     listen: Option<SocketAddr>,
     /// Address for ZooKeeper's clients by TLS, ZooKeeper's secureClientPort; needs --tls-certificate-file and so on
-    #[arg(id = "secure_listen", long = "secure-listen", value_name = "IP:PORT")]
+    #[arg(id = "secure_listen", long = "secure-listen", value_name = "IP:PORT", value_parser = ports::parse_address)]
     secure_listen: Option<SocketAddr>,
     #[command(flatten)]
     guests: ForGuests,
@@ -39,7 +40,7 @@ pub struct Arguments {
     clients: ForClients,
     /// Address of ZooKeeper's AdminServer (/commands) and of a metrics page (/metrics). Beyond loopback it asks for a
     /// token if the cluster has keys: see plinth keys page-token
-    #[arg(long, alias = "admin", value_name = "IP:PORT")]
+    #[arg(long, alias = "admin", value_name = "IP:PORT", value_parser = ports::parse_address)]
     pages: Option<SocketAddr>,
     /// Memory for nodes, in MiB
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = within::<u64>(1..=1 << 20))]
@@ -52,6 +53,8 @@ pub struct Arguments {
 
 /// Whose database does not answer for so long is told.
 const SILENCE: Duration = Duration::from_secs(5);
+/// A database that answers says within this time what there is of a tree.
+const STATE_LIMIT: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(500);
 const REFUSALS_TOLD_EVERY: Duration = Duration::from_secs(60);
 
@@ -142,13 +145,13 @@ async fn tell(arguments: &Arguments, keeper: &Keeper, connection: &Connection) {
     if arguments.serving.tells_of_itself() {
         let most = arguments.clients.max_connections_per_address();
         let refusing = tell_of_refusals(keeper, most);
-        race(tell_of_silence(keeper, connection), refusing).await;
+        race(tell_of_silence(arguments, keeper, connection), refusing).await;
     }
     std::future::pending().await
 }
 
 /// Says which coordinators do not answer when the database has been silent for a while, and when it is there again.
-async fn tell_of_silence(keeper: &Keeper, connection: &Connection) {
+async fn tell_of_silence(arguments: &Arguments, keeper: &Keeper, connection: &Connection) {
     let (mut heard, mut is_told) = (now(), false);
     loop {
         sleep(LOOK).await;
@@ -159,13 +162,36 @@ async fn tell_of_silence(keeper: &Keeper, connection: &Connection) {
                 is_told = false;
             }
         } else if !is_told && heard.elapsed() >= SILENCE && keeper.stopped().is_none() {
-            let why = connection.explain_silence().await;
+            let why = why_it_waits(arguments, connection).await;
             if !keeper.is_in_touch() {
                 eprintln!("plinth: keeper server: its clients wait: {why}");
                 is_told = true;
             }
         }
     }
+}
+
+/// A tree that no gateway can open is the cause where the database answers.
+async fn why_it_waits(arguments: &Arguments, connection: &Connection) -> String {
+    let tree = &arguments.tree;
+    let state = timeout(STATE_LIMIT, left::state_of(&connection.database, tree)).await;
+    match state {
+        Some(Ok(state)) => match of_tree(tree, state) {
+            Some(line) => line,
+            None => connection.explain_silence().await,
+        },
+        _ => connection.explain_silence().await,
+    }
+}
+
+/// What is wrong with the tree; `None` if gateways can open it.
+fn of_tree(tree: &str, state: State) -> Option<String> {
+    let remedy = match state {
+        State::Whole | State::Absent => return None,
+        State::Importing => "let the import end, or begin it again".into(),
+        _ => format!("`plinth keeper status --tree {tree}' says what to do"),
+    };
+    Some(format!("tree `{tree}': {state}; {remedy}"))
 }
 
 /// Says whose connections are refused because there are too many of them, and by which flag there may be more.
@@ -192,4 +218,25 @@ async fn tell_when_stopped(keeper: &Keeper, at: impl Fn(String) -> String) {
     let why = keeper.until_stopped().await;
     eprintln!("plinth: {}; it serves nobody", at(why));
     std::future::pending().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_that_cannot_be_opened_is_told_as_the_cause() {
+        assert_eq!(of_tree("a", State::Whole), None);
+        assert_eq!(of_tree("a", State::Absent), None);
+        let importing = of_tree("a", State::Importing).expect("nobody can open it");
+        assert!(
+            importing.contains("its import has not ended; let"),
+            "{importing}"
+        );
+        let damaged = of_tree("a", State::Unreadable).expect("nobody can open it");
+        assert!(
+            damaged.contains("plinth keeper status --tree a"),
+            "{damaged}"
+        );
+    }
 }

@@ -44,6 +44,9 @@ pub struct DropArguments {
     /// Drop the tree also if its nodes are there, with all of them
     #[arg(long)]
     whole: bool,
+    /// Drop it also while gateways serve it, which serve nobody then until they are started again
+    #[arg(long, requires = "whole")]
+    force: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -139,19 +142,37 @@ fn advice(tree: &str, state: State) -> Vec<String> {
 
 pub fn drop(arguments: &DropArguments) -> Outcome {
     let tree = &arguments.tree;
-    let removed = connect::block_on(async {
+    let (removed, serving) = connect::block_on(async {
         let connection = tree.connect().await?;
-        let removing = left::remove(&connection.database, &tree.tree, arguments.whole);
-        removing.await.map_err(|error| tree.failed(error))
+        let database = &connection.database;
+        let serving = match arguments.whole {
+            true => left::serving(database, &tree.tree).await,
+            false => Ok(Vec::new()), // one that serves has its nodes, and stays
+        };
+        let serving = serving.map_err(|error| tree.failed(error))?;
+        if !arguments.force {
+            refuse_served(&tree.tree, &serving)?;
+        }
+        let removing = left::remove(database, &tree.tree, arguments.whole);
+        let removed = removing.await.map_err(|error| tree.failed(error))?;
+        Ok((removed, serving))
     })?;
     let name = &tree.tree;
     match removed {
         Removed::Done if arguments.json => {
-            println!("{}", serde_json::json!({ "tree": name, "dropped": true }));
+            let document =
+                serde_json::json!({ "tree": name, "dropped": true, "gateways": serving });
+            println!("{document}");
             Ok(())
         }
         Removed::Done => {
             println!("tree `{name}' is dropped; the next gateway that starts makes an empty one");
+            if !serving.is_empty() {
+                eprintln!(
+                    "who served it serves nobody until it is started again: {}",
+                    serving.join(", ")
+                );
+            }
             Ok(())
         }
         Removed::Nothing => Err(format!("tree `{name}': there is none")),
@@ -159,5 +180,39 @@ pub fn drop(arguments: &DropArguments) -> Outcome {
             "tree `{name}' has its nodes; `plinth keeper export' keeps a copy of a whole one, and --whole drops it \
              with all of them"
         )),
+    }
+}
+
+/// Clients of a tree that goes while it is served lose what they do, and their gateways do not come back by themselves.
+fn refuse_served(tree: &str, serving: &[String]) -> Outcome {
+    match serving {
+        [] => Ok(()),
+        some => Err(format!(
+            "tree `{tree}' is served at {}; it stays as it is. End {} first, or drop it with --force",
+            some.join(", "),
+            if some.len() == 1 {
+                "that gateway"
+            } else {
+                "these gateways"
+            }
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_that_is_served_is_not_dropped_and_its_gateways_are_named() {
+        assert_eq!(refuse_served("a", &[]), Ok(()));
+        let both = ["10.0.0.1:2181".into(), "10.0.0.2:2181".into()];
+        let line = refuse_served("a", &both).expect_err("it is served");
+        assert!(
+            line.contains("served at 10.0.0.1:2181, 10.0.0.2:2181"),
+            "{line}"
+        );
+        assert!(line.contains("--force"), "{line}");
+        assert!(refuse_served("a", &both[..1]).is_err_and(|line| line.contains("that gateway")));
     }
 }

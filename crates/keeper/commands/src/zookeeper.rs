@@ -3,7 +3,7 @@
 use plinth_keeper::{Options, Words};
 use plinth_terminal::Outcome;
 use plinth_terminal::numbers::within;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Two beats of a gateway: nobody would live for less.
 const SESSION_TIMEOUT_MS_MIN: i64 = 500;
@@ -70,6 +70,18 @@ fn parse_digest(digest: &str) -> Result<String, String> {
     }
 }
 
+/// A gateway makes no directory for it.
+fn refuse_missing_directory(log: &Path) -> Outcome {
+    match log.parent() {
+        Some(above) if !above.as_os_str().is_empty() && !above.is_dir() => Err(format!(
+            "operations log {}: there is no directory {}; make it, or choose another with --operations-log",
+            log.display(),
+            above.display()
+        )),
+        _ => Ok(()),
+    }
+}
+
 impl ForClients {
     /// # Errors
     /// They contradict each other: one line, which begins with `at`.
@@ -88,6 +100,9 @@ impl ForClients {
             words: self.commands.clone(),
             operations_log: self.operations_log.clone(),
         };
+        self.operations_log
+            .as_deref()
+            .map_or(Ok(()), refuse_missing_directory)?;
         let shortest = self.min_session_timeout_ms.unwrap_or(2 * self.tick_ms);
         let longest = self.max_session_timeout_ms.unwrap_or(20 * self.tick_ms);
         match shortest > longest {
@@ -170,6 +185,22 @@ impl ForClients {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_operations_log_has_a_directory() {
+        assert_eq!(
+            refuse_missing_directory(Path::new("operations.log")),
+            Ok(())
+        );
+        assert_eq!(
+            refuse_missing_directory(&std::env::temp_dir().join("log")),
+            Ok(())
+        );
+        let refused = refuse_missing_directory(Path::new("none/log")).expect_err("it is not there");
+        for words in ["no directory none", "--operations-log"] {
+            assert!(refused.contains(words), "{refused}");
+        }
+    }
 
     #[test]
     fn a_super_digest_is_a_name_and_a_hash() {

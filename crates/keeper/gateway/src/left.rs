@@ -1,5 +1,6 @@
 //! What there is of a tree, for operators: also of one that somebody has cleared.
 
+use crate::contact::hold;
 use crate::gone::Gone;
 use crate::life::address_in;
 use crate::setup;
@@ -11,7 +12,8 @@ use bytes::Bytes;
 use plinth_client::{Database, Transaction};
 use plinth_core::key::KeyRange;
 use plinth_core::{Error, Result};
-use plinth_runtime::Boxed;
+use plinth_runtime::{Boxed, now, sleep};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// Bytes of rows that are read at one version.
@@ -77,11 +79,12 @@ pub fn look<'a>(database: &'a Database, tree: &'a str) -> Boxed<'a, Result<Left>
             let found = read_page(&transaction, rows.totals(), Most::ALL).await?;
             let found = found.rows.iter();
             found.for_each(|(key, row)| totals.take_row(key, row));
-            let leases = read_page(&transaction, rows.all_gateways(), Most::ALL).await?;
-            Ok((has_stream, state, totals, leases.rows))
+            Ok((has_stream, state, totals))
         });
-        let (has_stream, state, totals, leases) = looked.await?;
-        let address = |(_, lease): &(_, Bytes)| address_in(lease);
+        let (has_stream, state, totals) = looked.await?;
+        // A gateway that was killed and started again has two leases until the former one is cleaned up.
+        let leases = leases(database, &rows).await?;
+        let gateways: BTreeSet<String> = leases.iter().map(|(_, row)| address_in(row)).collect();
         let counted = Counted {
             nodes: count(database, rows.all_nodes(), Rows::is_node).await?,
             ephemerals: count(database, rows.all_ephemerals(), |_| true).await?,
@@ -91,10 +94,56 @@ pub fn look<'a>(database: &'a Database, tree: &'a str) -> Boxed<'a, Result<Left>
             state,
             counted,
             totals,
-            gateways: leases.iter().map(address).collect(),
+            gateways: gateways.into_iter().collect(),
             has_stream,
         })
     })
+}
+
+/// Only the state, which is read at once.
+///
+/// # Errors
+/// Those of the database.
+pub fn state_of<'a>(database: &'a Database, tree: &'a str) -> Boxed<'a, Result<State>> {
+    Box::pin(async move {
+        let rows = Rows::new(tree);
+        let looking = database.run(async |transaction| {
+            let has_stream = setup::has_stream(&transaction, tree).await?;
+            state(&transaction, &rows, has_stream).await
+        });
+        looking.await
+    })
+}
+
+/// Where the gateways are reached that serve the tree now: those whose leases change. A gateway that was killed leaves
+/// its lease.
+///
+/// # Errors
+/// Those of the database.
+pub fn serving<'a>(database: &'a Database, tree: &'a str) -> Boxed<'a, Result<Vec<String>>> {
+    Box::pin(async move {
+        let rows = Rows::new(tree);
+        let first = leases(database, &rows).await?;
+        // Longer than two beats of any gateway.
+        let until = now() + 2 * hold();
+        let mut alive = BTreeSet::new();
+        while alive.len() < first.len() && now() < until {
+            sleep(hold() / 4).await;
+            let later = leases(database, &rows).await?;
+            let changed = later.into_iter().filter(|lease| !first.contains(lease));
+            alive.extend(changed.map(|(_, row)| address_in(&row)));
+        }
+        Ok(alive.into_iter().collect())
+    })
+}
+
+/// The rows of the gateways.
+async fn leases(database: &Database, rows: &Rows) -> Result<Vec<(Bytes, Bytes)>> {
+    let reading = database.run(async |transaction| {
+        let page = read_page(&transaction, rows.all_gateways(), Most::ALL).await?;
+        Ok(page.rows)
+    });
+    reading.await
 }
 
 async fn state(transaction: &Transaction, rows: &Rows, has_stream: bool) -> Result<State> {

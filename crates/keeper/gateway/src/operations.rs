@@ -49,7 +49,10 @@ impl Operations {
     /// The file cannot be written, or another process writes it: one line.
     pub async fn open(path: PathBuf) -> Result<Operations, String> {
         let opening = Book::open(path.clone()).await;
-        let book = opening.map_err(|error| format!("{}: {error}", path.display()))?;
+        let book = opening.map_err(|error| {
+            let path = path.display();
+            format!("operations log {path}: {error}; choose another with --operations-log")
+        })?;
         let lines = Rc::new(Lines::default());
         let writing = write_on(lines.clone(), book);
         let operations = Operations {

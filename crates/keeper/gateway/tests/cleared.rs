@@ -4,6 +4,7 @@ use super::gateways::{Gateway, create, set_to};
 use plinth_client::Database;
 use plinth_client::testing::MemoryCluster;
 use plinth_keeper::client::Client;
+use plinth_keeper::left;
 use plinth_keeper::tree::rows::Rows;
 use plinth_keeper::wire::{Answer, Request};
 use plinth_runtime::knobs::{Knobs, set_knobs};
@@ -366,5 +367,32 @@ fn a_gateway_does_not_go_on_with_another_tree_in_the_place_of_its_own() {
         assert!(written.expect("it ends").is_err());
         let why = stops(&gateway).await;
         assert!(why.contains("another tree"), "{why}");
+    });
+}
+
+#[test]
+fn who_serves_a_tree_is_known_by_leases_that_change() {
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        let database = cluster.database();
+        let serving = async || left::serving(&database, "default").await.expect("read");
+        assert!(serving().await.is_empty(), "there is no tree");
+        let gateway = Gateway::start(&cluster).await;
+        let client = gateway.client().await;
+        made(&client, "/a").await;
+        let address = gateway.keeper.address().to_string();
+        assert_eq!(serving().await, [address.clone()]);
+        // As one that was killed and started again leaves it.
+        let range = Rows::new("default").all_gateways();
+        let lease = [&[0; 8][..], address.as_bytes()].concat();
+        let leaving = database.run(async |transaction| {
+            let former = [&range.begin[..], &[0; 8]].concat();
+            transaction.set(&former, &lease);
+            Ok(())
+        });
+        leaving.await.expect("written");
+        let look = left::look(&database, "default").await.expect("read");
+        assert_eq!(look.gateways, [address.clone()], "it is listed once");
+        assert_eq!(serving().await, [address]);
     });
 }

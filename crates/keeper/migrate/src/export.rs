@@ -35,15 +35,20 @@ impl Exported {
 /// The data directory of a server of ZooKeeper that does not yet have one.
 pub struct Place {
     inner: PathBuf,
+    /// Directories that were not there before, from the innermost outwards.
+    made: Vec<PathBuf>,
 }
 
 impl Place {
     /// # Errors
     /// It cannot be written, or has snapshots or logs: a server would mix them with the new one.
     pub fn prepare(directory: &Path) -> Outcome<Place> {
-        let place = Place {
-            inner: directory.join(VERSION_DIRECTORY),
-        };
+        let inner = directory.join(VERSION_DIRECTORY);
+        let new = inner
+            .ancestors()
+            .take_while(|above| !above.as_os_str().is_empty() && !above.exists());
+        let made = new.map(Path::to_path_buf).collect();
+        let place = Place { inner, made };
         let inner = &place.inner;
         std::fs::create_dir_all(inner).map_err(at(inner))?;
         for entry in std::fs::read_dir(inner).map_err(at(inner))? {
@@ -66,6 +71,17 @@ impl Place {
     /// Where an export keeps what it has read: one that was interrupted goes on from there.
     pub fn kept(&self) -> PathBuf {
         self.inner.join("unfinished-export")
+    }
+
+    /// Leaves nothing of an export that has failed before it read anything.
+    pub fn abandon(self) {
+        let kept = self.kept();
+        let is_empty = std::fs::metadata(&kept).is_ok_and(|found| found.len() == 0);
+        if is_empty && std::fs::remove_file(&kept).is_ok() {
+            for directory in self.made {
+                let _ = std::fs::remove_dir(directory); // one that others use by now is not empty
+            }
+        }
     }
 }
 
@@ -139,5 +155,20 @@ mod tests {
         let left = std::fs::read_dir(&place.inner).expect("there").count();
         assert_eq!(left, 1, "nothing else is left");
         std::fs::remove_dir_all(&directory).expect("removed");
+    }
+
+    #[test]
+    fn an_export_that_fails_at_once_leaves_nothing() {
+        let above = std::env::temp_dir().join(format!("plinth-failed-{}", std::process::id()));
+        std::fs::create_dir_all(&above).expect("made");
+        let prepare = || Place::prepare(&above.join("new/data")).expect("it can be made");
+        prepare().abandon();
+        let left = || std::fs::read_dir(&above).expect("there").count();
+        assert_eq!(left(), 0);
+        let place = prepare();
+        std::fs::write(place.kept(), b"a piece").expect("written");
+        place.abandon();
+        assert_eq!(left(), 1, "another export goes on from there");
+        std::fs::remove_dir_all(&above).expect("removed");
     }
 }

@@ -66,6 +66,11 @@ pub async fn from_live(
     let watch = Rc::new(Link::new(servers.clone(), 0, Some(path.clone())));
     // It is first, so that the others are not older.
     watch.client().await?;
+    // A wrong path is said before there is a tree.
+    let (data, _) = requests(&path);
+    if watch.ask(data).await?.err() == Some(Code::NO_NODE) {
+        return Err(no_such_node(&path));
+    }
     let mut live = Live {
         target: Target::begin(database, &options.tree).await?,
         watch,
@@ -87,6 +92,10 @@ pub async fn from_live(
     live.refuse_unreadable()?;
     live.follow(stop).await?;
     live.end().await
+}
+
+fn no_such_node(path: &Text) -> String {
+    format!("{path}: the source has no such node")
 }
 
 /// A node that was copied.
@@ -165,7 +174,7 @@ impl Live<'_> {
         }
         match self.known.contains_key(&self.path) || !self.unreadable.is_empty() {
             true => Ok(()),
-            false => Err(format!("{}: the source has no such node", self.path)),
+            false => Err(no_such_node(&self.path)),
         }
     }
 

@@ -7,6 +7,21 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
+/// Parses the address of a flag.
+///
+/// # Errors
+/// The form, with what a port alone may have meant.
+pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    let form = || format!("expected IP:PORT{}", or_local(text));
+    text.parse().map_err(|_| form())
+}
+
+/// What is added to the form of an address where somebody gives a port alone.
+pub(crate) fn or_local(text: &str) -> String {
+    let port = text.strip_prefix(':').unwrap_or(text).parse::<u16>();
+    port.map_or(String::new(), |port| format!(", as in 127.0.0.1:{port}"))
+}
+
 /// Refuses the first address at which it cannot be listened, because somebody has it, or because it was wanted before.
 /// Nobody has them when this returns.
 ///
@@ -93,6 +108,14 @@ pub fn check_pages_beside(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_alone_is_answered_with_an_address_of_it() {
+        assert!(parse_address("127.0.0.1:2181").is_ok());
+        let line = |text| parse_address(text).expect_err("it is none");
+        assert_eq!(line("2181"), "expected IP:PORT, as in 127.0.0.1:2181");
+        assert_eq!(line("localhost:2181"), "expected IP:PORT");
+    }
 
     #[test]
     fn a_port_that_somebody_has_is_refused_and_the_others_stay_free() {

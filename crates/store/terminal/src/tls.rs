@@ -111,7 +111,9 @@ const FORM: &str = "expected IP:PORT or HOST:PORT, perhaps with :tls behind it";
 
 /// The address that a host's name has now; of several the first of IPv4, else the first.
 fn look_up(text: &str) -> Result<SocketAddr, String> {
-    let (host, port) = text.rsplit_once(':').ok_or(FORM)?;
+    let (host, port) = text
+        .rsplit_once(':')
+        .ok_or_else(|| format!("{FORM}{}", crate::ports::or_local(text)))?;
     let port: u16 = port.parse().map_err(|_| FORM)?;
     let is_part = |part: &str| {
         let is_good = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';

@@ -290,6 +290,16 @@ async fn clear_everything(cluster: &Cluster) {
     );
     let line = common::error_line(&cluster.plinth(&["keeper", "drop"]));
     assert!(line.contains("has its nodes"), "{line}");
+    let line = common::error_line(&cluster.plinth(&["keeper", "drop", "--whole"]));
+    let named = format!("is served at {}; it stays", address(1));
+    assert!(line.contains(&named) && line.contains("--force"), "{line}");
+    ask(&client, set("/app", "still there"))
+        .await
+        .expect("nothing is dropped");
+    let dropped = cluster.plinth(&["keeper", "drop", "--whole", "--force"]);
+    assert!(dropped.status.success());
+    let told = common::text(&dropped.stderr);
+    assert!(told.contains(&address(1).to_string()), "{told}");
 }
 
 #[test]
