@@ -305,6 +305,9 @@ impl Copy {
             row("rows", grouped(verified.sum.rows as f64));
             row("bytes", grouped(verified.sum.bytes as f64));
             row("checksum", verified.sum.shown());
+            if different.is_empty() {
+                row("compared", "both have the same".into());
+            }
             row("rows copied", grouped(copied.rows.get() as f64));
             row("bytes copied", grouped(copied.bytes.get() as f64));
             row("seconds", format!("{seconds:.1}"));

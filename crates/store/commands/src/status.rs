@@ -34,7 +34,7 @@ plinth_terminal::command!(
 fn run(arguments: Arguments) -> Outcome {
     connect::block_on(async {
         let connection = arguments.cluster.open().await?;
-        let document = fetch(&connection).await?;
+        let document = connection.telling(fetch(&connection)).await?;
         if arguments.json {
             println!("{document:#}");
         } else {

@@ -376,7 +376,7 @@ impl List {
                 limits(record)
             );
             for range in &record.ranges {
-                println!("  keys {range:?}");
+                println!("  keys {}", keys_of(range));
             }
             for (who, _, lag_s) in consumers {
                 println!("  consumer {who}, {lag_s:.1} s behind");
@@ -384,6 +384,15 @@ impl List {
         }
         Ok(())
     }
+}
+
+/// As the statements of `plinth cli` take them.
+fn keys_of(range: &KeyRange) -> String {
+    let begin = match range.begin.is_empty() {
+        true => "\"\"".into(),
+        false => printable(&range.begin),
+    };
+    format!("from {begin} to {}", printable(&range.end))
 }
 
 fn limits(record: &plinth_core::streams::StreamRecord) -> String {

@@ -42,7 +42,10 @@ plinth_terminal::command!(
 
 fn run(arguments: Arguments) -> Outcome {
     connect::block_on(async {
-        let mut cluster = Cluster(arguments.cluster.open().await?);
+        let connection = arguments.cluster.open().await?;
+        // Who waits for the first screen is told why.
+        connection.telling(connection.controller()).await?;
+        let mut cluster = Cluster(connection);
         watch(&arguments.how, &mut cluster).await
     })
 }

@@ -120,11 +120,11 @@ fn check(wanted: &Configured, workers: &[RegisterWorker]) -> Outcome<()> {
     };
     let storage = domains(&placement::suited_for_storage(able.clone(), config));
     let logs = domains(&placement::able_to_log(able));
-    let kind = config.domain.plural();
     for (domains, what) in [(storage, "storage"), (logs, "log")] {
         if domains < replication {
             return Err(format!(
-                "{mode} wants {what} servers in {replication} {kind}, {FEWER_DOMAINS} {domains}; nothing has changed"
+                "{mode} wants {what} servers in {}, {FEWER_DOMAINS} {domains}; nothing has changed",
+                counted(replication, config.domain)
             ));
         }
     }
@@ -135,15 +135,25 @@ fn check(wanted: &Configured, workers: &[RegisterWorker]) -> Outcome<()> {
     Ok(())
 }
 
+fn counted(domains: usize, kind: FaultDomain) -> String {
+    let kinds = kind.plural();
+    let noun = if domains == 1 {
+        kinds.trim_end_matches('s')
+    } else {
+        kinds
+    };
+    format!("{domains} {noun}")
+}
+
 /// Says that fewer log servers can be had now than these; `None` if all can. The others come when there are places for
 /// them.
 pub fn fewer_logs(config: &DatabaseConfig, workers: &[RegisterWorker]) -> Option<String> {
     let places = placement::log_places(workers.iter().collect(), config);
-    let (logs, kind) = (config.logs, config.domain.plural());
+    let (logs, kinds) = (config.logs, counted(places, config.domain));
     (places < logs as usize).then(|| {
         format!(
             "there are {places} log servers instead of {logs}: each is alone in its fault domain, and the processes \
-             that may be one are in {places} {kind}; more come by themselves when there are more"
+             that may be one are in {kinds}; more come by themselves when there are more"
         )
     })
 }

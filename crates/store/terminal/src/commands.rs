@@ -3,6 +3,7 @@
 
 use crate::Outcome;
 use clap::{ArgMatches, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A word of the command line: a command, or a system with commands of its own.
 pub struct Word {
@@ -84,6 +85,18 @@ pub fn run(matches: &ArgMatches) -> Outcome {
 pub fn wrong_usage(line: &str) -> ! {
     let kind = clap::error::ErrorKind::MissingRequiredArgument;
     clap::Error::raw(kind, format!("{line}\n")).exit()
+}
+
+static IS_FOR_PROGRAMS: AtomicBool = AtomicBool::new(false);
+
+/// Says that a program reads what this process prints, also on standard error.
+pub fn set_for_programs() {
+    IS_FOR_PROGRAMS.store(true, Ordering::Relaxed);
+}
+
+/// Whether a program reads it: then nobody needs to be told why it takes long.
+pub fn is_for_programs() -> bool {
+    IS_FOR_PROGRAMS.load(Ordering::Relaxed)
 }
 
 /// Whether the command prints JSON. (To some, `--json` is a file.)

@@ -3,7 +3,7 @@
 use crate::numbers::within;
 use crate::tls::TlsArguments;
 use crate::wording::pasted;
-use crate::{Outcome, status, trace_file};
+use crate::{Outcome, commands, status, trace_file};
 use plinth_client::{Database, DatabaseOption};
 use plinth_coordination::cluster_file::{self, ClusterFile, ClusterFileError};
 use plinth_coordination::{Coordinators, Family, Look, election, look_at};
@@ -13,10 +13,12 @@ use plinth_protocol::control::{GetWorkers, RegisterWorker};
 use plinth_protocol::coordination::Candidate;
 use plinth_protocol::status::GetStatus;
 use plinth_rpc::{Credentials, Place, Request, Transport};
-use plinth_runtime::Boxed;
-use plinth_runtime::Duration;
+use plinth_runtime::{Boxed, Duration, Either, race, sleep};
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
+/// Whoever waits for so long is told why.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Limit of the wait for a controller's status.
 const STATUS_LIMIT: Duration = Duration::from_secs(2);
 /// What one lacks who may not change the cluster.
@@ -49,6 +51,25 @@ pub fn find_for_server(given: Option<&Path>) -> PathBuf {
 
 fn variable() -> Option<String> {
     std::env::var(cluster_file::ENVIRONMENT_VARIABLE).ok()
+}
+
+/// A directory is given where somebody means the cluster file in it.
+fn refuse_directory(path: &Path) -> Outcome {
+    if !path.is_dir() {
+        return Ok(());
+    }
+    let inner = path.join(cluster_file::DEFAULT_NAME);
+    let remedy = match inner.exists() {
+        true => format!("its cluster file is {}", pasted(&inner)),
+        false => format!(
+            "there is no {} in it; name one with -C",
+            cluster_file::DEFAULT_NAME
+        ),
+    };
+    Err(format!(
+        "cluster file {}: it is a directory; {remedy}",
+        path.display()
+    ))
 }
 
 /// The error of a command that was started with a cluster file, with a remedy if it is about that file.
@@ -150,6 +171,7 @@ impl ClusterArguments {
                     path.display()
                 ));
             }
+            refuse_directory(&path)?;
             let file = Family::Store
                 .load(&path, self.tls.settings())
                 .await
@@ -211,7 +233,29 @@ impl Connection {
             .expect("a day in milliseconds is a valid time-out");
     }
 
+    /// Does `work`, and says why it waits when it has waited for a while.
+    pub async fn telling<T>(&self, work: impl Future<Output = T>) -> T {
+        let told = async {
+            sleep(PATIENCE).await;
+            if !commands::is_for_programs()
+                && let Some(line) = self.why_it_waits().await.line()
+            {
+                let seconds = self.timeout.as_secs();
+                eprintln!("plinth: waiting for up to {seconds} s: {line}");
+            }
+            std::future::pending::<Infallible>().await
+        };
+        match race(work, told).await {
+            Either::Left(done) => done,
+            Either::Right(never) => match never {},
+        }
+    }
+
     pub fn wait_until_it_serves(&self) -> Boxed<'_, Outcome> {
+        Box::pin(self.telling(self.until_it_serves()))
+    }
+
+    fn until_it_serves(&self) -> Boxed<'_, Outcome> {
         Box::pin(async move {
             let transaction = self.database.create_transaction();
             let answered = async {
@@ -406,11 +450,10 @@ impl Connection {
             ));
         }
         if cluster["database_lock_state"]["locked"] == true {
+            let id = cluster["database_lock_state"]["lock_uid"].as_str();
+            let (with, id) = id.map_or(("an unknown id", "ID"), |id| (id, id));
             return Some(format!(
-                "the database of {path} is locked with {}; `unlock' in plinth cli opens it",
-                cluster["database_lock_state"]["lock_uid"]
-                    .as_str()
-                    .unwrap_or("an unknown id")
+                "the database of {path} is locked with {with}; `unlock {id}' in plinth cli opens it"
             ));
         }
         None

@@ -4,15 +4,20 @@
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, Error};
 use clap::{Arg, Command};
+use plinth_core::similar::most_similar;
 use std::ffi::OsString;
 
 /// A word that is no command behind those before it, and what does that.
 #[rustfmt::skip]
-const MEANT: [(&[&str], &str, &str); 16] = [
+const MEANT: [(&[&str], &str, &str); 20] = [
     (&[], "restore", "`plinth load' reads what `plinth dump' has written"),
     (&[], "backup", "`plinth dump' writes pairs to a file, and `plinth copy' copies a database"),
     (&[], "shell", "the shell is `plinth cli'"),
     (&[], "start", "`plinth dev' starts a cluster on this machine, and `plinth server' one server"),
+    (&[], "stop", ENDED),
+    (&[], "restart", ENDED),
+    (&[], "fdbcli", "the shell is `plinth cli'"),
+    (&[], "version", "`plinth --version' prints it"),
     (&["keeper"], "dev", "`plinth dev --data-dir DIR --keeper-port 2181' starts a cluster with a gateway"),
     (&["keeper"], "cli", "`plinth keeper server' serves the shells of ZooKeeper, as zkCli.sh"),
     (&["keeper"], "top", "`plinth top' watches the cluster below, and `plinth keeper status' shows the tree"),
@@ -26,6 +31,16 @@ const MEANT: [(&[&str], &str, &str); 16] = [
     (&["delos"], "cli", OF_DELOS),
     (&["delos"], "shell", OF_DELOS),
 ];
+const ENDED: &str = "a server ends by SIGTERM: `systemctl stop' or `restart' where systemd has started it; `kill' in \
+     plinth cli starts one again that is looked after";
+/// Flags of other programs, and what a command may have instead.
+const SAME: [(&str, &str); 5] = [
+    ("--seconds", "--duration"),
+    ("--time", "--duration"),
+    ("--tsv", "--json"),
+    ("--cluster", "--cluster-file"),
+    ("-c", "-C"),
+];
 const OF_DELOS: &str =
     "`plinth delos call' carries out an operation; the shell of tables is `plinth table cli'";
 
@@ -38,6 +53,10 @@ pub fn improved(mut error: Error, program: &Command, arguments: &[OsString]) -> 
         let tip = StyledStr::from(meant);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
     }
+    if let Some(ContextValue::String(wrong)) = error.get(ContextKind::InvalidArg) {
+        let wrong = wrong.clone();
+        improve_flag(&mut error, &wrong, asked(program, arguments));
+    }
     if let Some(ContextValue::String(flag)) = error.get(ContextKind::SuggestedArg) {
         match shown(program, flag) {
             Some(name) => drop(error.insert(ContextKind::SuggestedArg, ContextValue::String(name))),
@@ -45,6 +64,53 @@ pub fn improved(mut error: Error, program: &Command, arguments: &[OsString]) -> 
         }
     }
     error
+}
+
+/// The command that the words name.
+fn asked<'a>(program: &'a Command, arguments: &[OsString]) -> &'a Command {
+    let mut command = program;
+    for word in arguments.iter().skip(1) {
+        match word.to_str().and_then(|word| command.find_subcommand(word)) {
+            Some(inner) => command = inner,
+            None => break,
+        }
+    }
+    command
+}
+
+/// Puts what this command has in place of a tip that is far from what was written.
+fn improve_flag(error: &mut Error, wrong: &str, command: &Command) {
+    let has = |flag: &str| {
+        command.get_arguments().any(|argument| {
+            let long = argument.get_long().map(|name| format!("--{name}"));
+            let short = argument.get_short().map(|name| format!("-{name}"));
+            long.as_deref() == Some(flag) || short.as_deref() == Some(flag)
+        })
+    };
+    let same = SAME.iter().find(|(other, own)| *other == wrong && has(own));
+    if let Some((_, own)) = same {
+        error.insert(
+            ContextKind::SuggestedArg,
+            ContextValue::String((*own).into()),
+        );
+        error.remove(ContextKind::Suggested);
+    } else if !wrong.starts_with('-') && has("--exec") {
+        let tip = StyledStr::from("statements stand behind --exec, as in --exec 'get a'");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    } else if let Some(ContextValue::String(tip)) = error.get(ContextKind::SuggestedArg)
+        && is_far(wrong, tip)
+    {
+        error.remove(ContextKind::SuggestedArg);
+    }
+}
+
+/// Names that have nothing in common but some letters.
+fn is_far(wrong: &str, tip: &str) -> bool {
+    let name = |flag: &str| flag.trim_start_matches('-').replace('_', "-");
+    let (wrong, tip) = (name(wrong), name(tip));
+    most_similar(&wrong, [&tip[..]]).is_none()
+        && !tip.starts_with(&wrong)
+        && !wrong.starts_with(&tip)
 }
 
 fn meant(arguments: &[OsString], word: &str) -> Option<&'static str> {
@@ -105,12 +171,33 @@ mod tests {
             ("plinth keeper dev", "--keeper-port"),
             ("plinth farm top", "`plinth farm status'"),
             ("plinth delos cli", "`plinth delos call'"),
+            ("plinth stop", "SIGTERM"),
+            ("plinth fdbcli", "`plinth cli'"),
+            ("plinth version", "`plinth --version'"),
         ] {
             let answer = answer(line);
             assert!(answer.contains(tip), "{answer}");
             assert!(!answer.contains("similar"), "{answer}");
         }
         assert!(answer("plinth sever").contains("'server'"));
+    }
+
+    #[test]
+    fn a_flag_of_another_command_is_answered_with_what_this_one_has() {
+        for (line, tip) in [
+            ("plinth bench run --seconds 3", "'--duration'"),
+            ("plinth bench run --time 3", "'--duration'"),
+            ("plinth stream list --tsv", "'--json'"),
+            ("plinth status -c F", "'-C'"),
+            ("plinth cli get", "--exec 'get a'"),
+            ("plinth cli exec get", "--exec 'get a'"),
+            ("plinth status --time-out 3", "'--timeout'"),
+        ] {
+            let answer = answer(line);
+            assert!(answer.contains(tip), "{line}: {answer}");
+        }
+        let answer = answer("plinth status --tsv");
+        assert!(!answer.contains("--tls"), "{answer}");
     }
 
     #[test]

@@ -142,6 +142,9 @@ fn main() -> ExitCode {
         })
     });
     let is_json = matches.as_ref().is_ok_and(commands::prints_json);
+    if is_json {
+        commands::set_for_programs();
+    }
     match matches.and_then(|matches| commands::run(&matches)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(line) => {

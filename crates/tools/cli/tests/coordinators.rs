@@ -122,3 +122,33 @@ async fn exchange() {
 fn coordinators_are_exchanged_while_commits_go_on() {
     real::block_on(exchange());
 }
+
+/// A new controller knows some processes only. Nobody waits between these statements.
+#[test]
+fn the_best_coordinators_of_a_new_controller_are_not_fewer() {
+    let cluster = Cluster::start("best-coordinators", 3, &["--replication", "double"]);
+    let auto = |expected: usize| {
+        let said = cluster.cli("coordinators auto");
+        let count = said.matches("127.0.0.1:").count();
+        assert!(
+            said.contains("Coordinators changed") && count == expected,
+            "{said}"
+        );
+    };
+    for one in cluster.addresses() {
+        cluster.cli(&format!("coordinators {one}"));
+        auto(3);
+    }
+    let one = cluster.addresses()[0];
+    cluster.cli(&format!("coordinators {one}"));
+    let said = cluster.cli("configure triple");
+    assert!(said.contains("Configuration changed"), "{said}");
+    auto(3);
+    cluster.cli("configure single");
+    let refused = common::error_line(&cluster.plinth(&["cli", "--exec", "coordinators auto"]));
+    for words in ["there are 3 coordinators", "would be 1", "`coordinators 127.0.0.1:"] {
+        assert!(refused.contains(words), "{refused}");
+    }
+    let kept = cluster.cli("coordinators");
+    assert!(kept.contains("Cluster coordinators (3)"), "{kept}");
+}

@@ -39,8 +39,10 @@ impl Libraries {
 
     /// Opens the database of the cluster file, through `library` if one is named.
     pub async fn open(&mut self, flag: &str, file: &Path, library: Option<&Path>) -> Outcome<Side> {
-        let text = std::fs::read_to_string(file)
-            .map_err(|error| format!("{flag} {}: {error}", file.display()))?;
+        let text = std::fs::read_to_string(file).map_err(|error| {
+            let file = file.display();
+            format!("{flag} {file}: {error}; name a cluster file with {flag}")
+        })?;
         let lines = text.lines().map(str::trim);
         let connection = lines
             .filter(|line| !line.is_empty() && !line.starts_with('#'))

@@ -21,18 +21,13 @@ mod settings;
 mod statement;
 mod throttle;
 
-use plinth_runtime::{Duration, Either, race, sleep};
 use plinth_terminal::Outcome;
-use plinth_terminal::connect::{self, ClusterArguments, Connection};
+use plinth_terminal::connect::{self, ClusterArguments};
 use plinth_terminal::shell::answer::{Answer, FormArguments};
 use plinth_terminal::shell::complete::{Completer, complete as completed};
 use plinth_terminal::shell::runner;
 use session::Session;
 use statement::Statement;
-use std::convert::Infallible;
-
-/// Whoever waits for so long is told why.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = plinth_terminal::examples(&[
@@ -76,15 +71,6 @@ fn run(arguments: Arguments) -> Outcome {
     runner::told(outcome, form)
 }
 
-/// Says why a statement waits, when it has waited for a while.
-async fn tell_of_wait(connection: &Connection) {
-    sleep(PATIENCE).await;
-    if let Some(line) = connection.why_it_waits().await.line() {
-        let seconds = connection.timeout.as_secs();
-        eprintln!("plinth: waiting for up to {seconds} s: {line}");
-    }
-}
-
 impl runner::Session for Session {
     type Statement = Statement;
 
@@ -117,16 +103,12 @@ impl runner::Session for Session {
     }
 
     async fn execute(&mut self, statement: Statement) -> Outcome<Answer> {
-        let connection = statement.waits_unseen().then(|| self.connection.clone());
-        let telling = async move {
-            if let Some(connection) = connection {
-                tell_of_wait(&connection).await;
+        match statement.waits_unseen() {
+            true => {
+                let connection = self.connection.clone();
+                connection.telling(Session::execute(self, statement)).await
             }
-            std::future::pending::<Infallible>().await
-        };
-        match race(Session::execute(self, statement), telling).await {
-            Either::Left(answer) => answer,
-            Either::Right(never) => match never {},
+            false => Session::execute(self, statement).await,
         }
     }
 }

@@ -94,8 +94,8 @@ fn database(document: &Value) -> String {
     let lock = &cluster["database_lock_state"];
     match (is_available(document), lock["locked"].as_bool()) {
         (true, Some(true)) => format!(
-            "available, and locked with {}: `unlock' in plinth cli opens it",
-            word(&lock["lock_uid"])
+            "available, and locked with {id}: `unlock {id}' in plinth cli opens it",
+            id = word(&lock["lock_uid"])
         ),
         (true, _) => "available".into(),
         _ if is_never_created(cluster) => {
@@ -217,7 +217,12 @@ fn data_rows(out: &mut String, cluster: &Value) {
     let mut state = word(&data["state"]["name"]).to_string();
     if let Some(left) = data["state"]["min_replicas_remaining"].as_u64() {
         let shards = counted(number(&data["partitions_count"]), "shard", "shards");
-        state += &format!("; {left} replicas or more of each of {shards}");
+        let of_each = match data["partitions_count"].as_u64() {
+            Some(1) => "its shard".into(),
+            _ => format!("each of {shards}"),
+        };
+        let replicas = counted(left, "replica", "replicas");
+        state += &format!("; {replicas} or more of {of_each}");
     }
     row(out, "Replication", state);
     let moving = &data["moving_data"];
