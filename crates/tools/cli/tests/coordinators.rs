@@ -146,7 +146,11 @@ fn the_best_coordinators_of_a_new_controller_are_not_fewer() {
     auto(3);
     cluster.cli("configure single");
     let refused = common::error_line(&cluster.plinth(&["cli", "--exec", "coordinators auto"]));
-    for words in ["there are 3 coordinators", "would be 1", "`coordinators 127.0.0.1:"] {
+    for words in [
+        "there are 3 coordinators",
+        "would be 1",
+        "`coordinators 127.0.0.1:",
+    ] {
         assert!(refused.contains(words), "{refused}");
     }
     let kept = cluster.cli("coordinators");
