@@ -384,10 +384,15 @@ impl<R: Register, L: Loglets> VirtualLog<R, L> {
         }
     }
 
-    /// What cannot be read of the log's begin; `None` if it can be played from its first entry on. The part that takes
-    /// the entries is not looked at, unless it is the only one.
+    /// What cannot be read of the log's begin; `None` if it can be played from its first entry on. Of the part that
+    /// takes the entries only the first one is looked at.
     pub async fn gone(&self) -> Option<Gone> {
         let parts = self.map.borrow().0.clone();
+        // A part may be trimmed although one before it is not: its log servers were away.
+        let last = parts.last().map_or(1, |part| part.first);
+        if let Some(gone) = self.trimmed_at(last).await {
+            return Some(gone);
+        }
         let followed: Vec<(&Part, LogPos)> = parts
             .iter()
             .zip(parts.iter().skip(1).map(|next| next.first))
@@ -400,8 +405,13 @@ impl<R: Register, L: Loglets> VirtualLog<R, L> {
                 return newest;
             }
         }
-        match self.read_next(1, 1).await {
-            Err(LogError::Trimmed(first)) => Some(Gone {
+        self.trimmed_at(1).await
+    }
+
+    /// What is gone if the entry at `pos` is trimmed; `None` also if nobody says so in time.
+    async fn trimmed_at(&self, pos: LogPos) -> Option<Gone> {
+        match timeout(LOOK_LIMIT, self.read_next(pos, 1)).await {
+            Some(Err(LogError::Trimmed(first))) => Some(Gone {
                 first,
                 unreadable: None,
             }),
@@ -418,7 +428,7 @@ impl<R: Register, L: Loglets> VirtualLog<R, L> {
         };
         let read = timeout(LOOK_LIMIT, reading).await;
         if matches!(&read, Some(Ok(entries)) if !entries.is_empty()) {
-            return None;
+            return self.trimmed_at(part.first).await;
         }
         let is_trimmed = matches!(read, Some(Err(LogError::Trimmed(_))));
         trace_warn!("DelosPartGone", "first" => part.first, "end" => end, "trimmed" => is_trimmed);

@@ -217,3 +217,35 @@ fn a_map_that_is_damaged_is_refused() {
     assert_eq!(Map::decode(Map(vec![part(4), part(1)]).encode()), None);
     assert_eq!(Map::decode(Map(Vec::new()).encode()), None);
 }
+
+#[test]
+fn a_part_that_is_trimmed_behind_one_that_is_not_is_found() {
+    on_a_machine(7, async {
+        let register = Memory(Rc::default());
+        let files = Files(Rc::default(), Permits::new(1));
+        let names =
+            ["loglet-0", "loglet-1", "loglet-2"].map(|name| Bytes::from_static(name.as_bytes()));
+        let log = VirtualLog::open(register, files.clone(), names[0].clone()).await;
+        let log = log.expect("a log");
+        for (i, name) in names.iter().enumerate() {
+            if i > 0 {
+                log.reconfigure(name.clone()).await.expect("exchanged");
+            }
+            for entry in 0..10 {
+                let added = log.append(Bytes::from(format!("{i}-{entry}"))).await;
+                added.expect("added");
+            }
+        }
+        assert_eq!(log.gone().await, None);
+        // In the middle of the log, and then also in the part that takes the entries: the first one has all of its.
+        for (name, first) in [(&names[1], 15), (&names[2], 25)] {
+            let part = files.open(name).await.expect("it is there");
+            part.prefix_trim(5).await.expect("trimmed");
+            let gone = Gone {
+                first,
+                unreadable: None,
+            };
+            assert_eq!(log.gone().await, Some(gone));
+        }
+    });
+}
