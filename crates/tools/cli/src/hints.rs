@@ -34,12 +34,11 @@ const MEANT: [(&[&str], &str, &str); 20] = [
 const ENDED: &str = "a server ends by SIGTERM: `systemctl stop' or `restart' where systemd has started it; `kill' in \
      plinth cli starts one again that is looked after";
 /// Flags of other programs, and what a command may have instead.
-const SAME: [(&str, &str); 5] = [
+const SAME: [(&str, &str); 4] = [
     ("--seconds", "--duration"),
     ("--time", "--duration"),
     ("--tsv", "--json"),
     ("--cluster", "--cluster-file"),
-    ("-c", "-C"),
 ];
 const OF_DELOS: &str =
     "`plinth delos call' carries out an operation; the shell of tables is `plinth table cli'";
@@ -94,8 +93,17 @@ fn improve_flag(error: &mut Error, wrong: &str, command: &Command) {
             ContextValue::String((*own).into()),
         );
         error.remove(ContextKind::Suggested);
-    } else if !wrong.starts_with('-') && has("--exec") {
-        let tip = StyledStr::from("statements stand behind --exec, as in --exec 'get a'");
+        return;
+    }
+    let tip = match wrong {
+        "-c" if has("-C") => Some("-C names the cluster file"),
+        _ if !wrong.starts_with('-') && has("--exec") => {
+            Some("statements stand behind --exec, as in --exec 'get a'")
+        }
+        _ => None,
+    };
+    if let Some(tip) = tip {
+        let tip = StyledStr::from(tip);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
     } else if let Some(ContextValue::String(tip)) = error.get(ContextKind::SuggestedArg)
         && is_far(wrong, tip)
@@ -188,7 +196,7 @@ mod tests {
             ("plinth bench run --seconds 3", "'--duration'"),
             ("plinth bench run --time 3", "'--duration'"),
             ("plinth stream list --tsv", "'--json'"),
-            ("plinth status -c F", "'-C'"),
+            ("plinth status -c F", "-C names"),
             ("plinth cli get", "--exec 'get a'"),
             ("plinth cli exec get", "--exec 'get a'"),
             ("plinth status --time-out 3", "'--timeout'"),
