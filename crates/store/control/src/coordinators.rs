@@ -103,9 +103,9 @@ pub fn wanted(config: &DatabaseConfig) -> usize {
     2 * (config.replication as usize).max(1) - 1
 }
 
-/// Chooses the coordinators for a cluster with this replication: as many as it should have. Each is in another fault domain. Current coordinators that live, with a disk that
-/// works, stay. If there are too few domains, the number is smaller, and odd. Where coordinators have names, only
-/// processes with a name can be some.
+/// Chooses the coordinators for a cluster with this replication: as many as it should have. Each is in another fault
+/// domain. Current coordinators that live, with a disk that works, stay. If there are too few domains, the number is
+/// smaller, and odd. Where coordinators have names, only processes with a name can be some.
 pub fn choose(workers: &[RegisterWorker], now: &[Place], config: &DatabaseConfig) -> Vec<Place> {
     let are_named = now.iter().any(Place::is_named);
     let place = |worker: &RegisterWorker| match are_named {

@@ -205,7 +205,7 @@ mod tests {
             assert!(answer.contains(tip), "{line}: {answer}");
         }
         let answer = answer("plinth status --tsv");
-        assert!(!answer.contains("--tls"), "{answer}");
+        assert!(!answer.contains("'--tls"), "{answer}");
     }
 
     #[test]
