@@ -183,7 +183,7 @@ pub fn drop(arguments: &DropArguments) -> Outcome {
     }
 }
 
-/// Clients of a tree that goes while it is served lose what they do, and their gateways do not come back by themselves.
+/// Clients of a tree that goes lose what they do, and their gateways do not come back by themselves.
 fn refuse_served(tree: &str, serving: &[String]) -> Outcome {
     match serving {
         [] => Ok(()),

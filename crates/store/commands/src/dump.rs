@@ -57,7 +57,7 @@ plinth_terminal::command!(
 fn run(arguments: Arguments) -> Outcome {
     let range = arguments.range.parse()?;
     if range.begin == range.end {
-        return Err("--begin and --end are the same, and no key lies between them; --end is the first key behind".into());
+        return Err("--begin and --end are the same: no key lies between them".into());
     }
     if arguments.file == "-" && arguments.resume {
         return Err("--resume: standard output cannot be resumed; dump to a file".into());

@@ -31,7 +31,7 @@ const OF_SERVERS: [(&str, Tenant); 3] = [
 ];
 
 impl Tenant {
-    /// Checks that the directory is not another one's, unless it is this one's as well, and not that of a single server.
+    /// Checks that the directory is not another one's, unless it is this one's as well, and not a single server's.
     ///
     /// # Errors
     /// A line for the user: whose it is, or why it cannot be read.
