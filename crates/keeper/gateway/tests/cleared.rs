@@ -381,7 +381,7 @@ fn who_serves_a_tree_is_known_by_leases_that_change() {
         let client = gateway.client().await;
         made(&client, "/a").await;
         let address = gateway.keeper.address().to_string();
-        assert_eq!(serving().await, [address.clone()]);
+        assert_eq!(serving().await, [&address[..]]);
         // As one that was killed and started again leaves it.
         let range = Rows::new("default").all_gateways();
         let lease = [&[0; 8][..], address.as_bytes()].concat();
@@ -392,7 +392,7 @@ fn who_serves_a_tree_is_known_by_leases_that_change() {
         });
         leaving.await.expect("written");
         let look = left::look(&database, "default").await.expect("read");
-        assert_eq!(look.gateways, [address.clone()], "it is listed once");
-        assert_eq!(serving().await, [address]);
+        assert_eq!(look.gateways, [&address[..]], "it is listed once");
+        assert_eq!(serving().await, [&address[..]]);
     });
 }
