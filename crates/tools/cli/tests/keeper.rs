@@ -60,7 +60,7 @@ async fn work(cluster: &Cluster) {
         (event::DATA_CHANGED, Text::from("/app"))
     );
 
-    send_signal(&cluster, Signal::KILL);
+    send_signal(cluster, Signal::KILL);
     ask(&two, set("/app", "third"))
         .await
         .expect("set while a server is down");
