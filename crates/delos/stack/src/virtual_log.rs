@@ -389,16 +389,13 @@ impl<R: Register, L: Loglets> VirtualLog<R, L> {
     pub async fn gone(&self) -> Option<Gone> {
         let parts = self.map.borrow().0.clone();
         // A part may be trimmed although one before it is not: its log servers were away.
-        let last = parts.last().map_or(1, |part| part.first);
-        if let Some(gone) = self.trimmed_at(last).await {
-            return Some(gone);
-        }
-        let followed: Vec<(&Part, LogPos)> = parts
+        let ends = parts.iter().skip(1).map(|next| Some(next.first));
+        let with_entries: Vec<(&Part, Option<LogPos>)> = parts
             .iter()
-            .zip(parts.iter().skip(1).map(|next| next.first))
-            .filter(|(part, end)| part.first < *end)
+            .zip(ends.chain([None]))
+            .filter(|(part, end)| end.is_none_or(|end| part.first < end))
             .collect();
-        for some in followed.rchunks(PARTS_AT_A_TIME) {
+        for some in with_entries.rchunks(PARTS_AT_A_TIME) {
             let looks = some.iter().map(|(part, end)| self.look_at(part, *end));
             let newest = join_all(looks).await.into_iter().flatten().last();
             if newest.is_some() {
@@ -421,7 +418,10 @@ impl<R: Register, L: Loglets> VirtualLog<R, L> {
 
     /// Reads the last entry of a part with this end: a log server that has it has all before it, unless they were
     /// trimmed.
-    async fn look_at(&self, part: &Part, end: LogPos) -> Option<Gone> {
+    async fn look_at(&self, part: &Part, end: Option<LogPos>) -> Option<Gone> {
+        let Some(end) = end else {
+            return self.trimmed_at(part.first).await;
+        };
         let reading = async {
             let loglet = self.loglet(part).await?;
             loglet.read_next(end - part.first, 1).await

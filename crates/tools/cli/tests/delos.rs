@@ -119,7 +119,8 @@ fn all_machines_are_replaced_one_after_the_other_and_a_new_replica_still_comes()
     service.call("acquire", &acquire("first"));
     let add = |replicas: &Replicas, i: u16| {
         let added = format!("r{i}={}", replicas.address(i));
-        service.succeeds("add-replica", &[&added]);
+        // Log servers that are gone are waited for before others are asked for a copy.
+        service.succeeds("add-replica", &[&added, "--timeout", "60"]);
     };
     for lost in 0..3 {
         replicas.kill(lost);

@@ -284,16 +284,17 @@ fn assert_line(output: &Output, directory: &std::path::Path, words: &str) {
 #[test]
 fn a_server_that_starts_on_a_full_disk_says_so_in_one_line() {
     let directory = Directory::new("full-start");
-    let (disk, port) = (directory.file("disk"), common::free_ports(1));
+    let (disk, port) = (directory.file("disk"), common::free_ports(2));
     let small = SmallDisk::mount(&disk, 16);
     let file = directory.file("plinth.cluster");
     std::fs::write(&file, format!("test:full@127.0.0.1:{port}\n")).expect("writes");
-    let server = |data: &std::path::Path| {
+    let server_at = |port: u16, data: &std::path::Path| {
         let mut command = small.command(BINARY);
         command.args(["server", "--listen", &format!("127.0.0.1:{port}"), "-C"]);
         command.arg(&file).arg("--data-dir").arg(data);
         command
     };
+    let server = |data: &std::path::Path| server_at(port, data);
     let fill = || {
         let script = "cat /dev/zero > \"$0/fill\"; true";
         let filled = small.command("sh").args(["-c", script]).arg(&disk).status();
@@ -336,7 +337,7 @@ fn a_server_that_starts_on_a_full_disk_says_so_in_one_line() {
     // One that is new here ends, whatever keeps it from writing.
     let new = disk.join("new");
     assert_line(
-        &server(&new).output().expect("it was built"),
+        &server_at(port + 1, &new).output().expect("it was built"),
         &new,
         "make room there",
     );

@@ -2,9 +2,8 @@
 
 use super::create::{COORDINATORS_MAX, adopt, greet, seats};
 use super::parting;
-use super::service::{GLANCE, RETRY_PAUSE, Seen, Service, Unanswered, ask};
-use super::state::{answers, at};
-use super::{AddReplica, Call, Common, Engine, ReconfigureLog, RemoveReplica, Trim, Upgrade};
+use super::service::{GLANCE, RETRY_PAUSE, Seen, Service, Unanswered, answers, ask, at};
+use super::{AddReplica, At, Call, Common, Engine, ReconfigureLog, RemoveReplica, Trim, Upgrade};
 use plinth_coordination::{Coordinators, places};
 use plinth_delos::coordinated_register::CoordinatedRegister;
 use plinth_delos::quorum::messages::{Config, SERVERS_MAX};
@@ -239,6 +238,29 @@ async fn choose_coordinators(
     Ok(wanted)
 }
 
+/// Waits until the new replica serves.
+async fn serving(service: &Service, at: &At) -> Outcome<Vec<Seen>> {
+    loop {
+        let seen = service.look().await?;
+        let is_there = |seen: &&Seen| seen.member.name == at.name && seen.serves();
+        if seen.iter().any(|seen| is_there(&seen)) {
+            return Ok(seen);
+        }
+        if !service.has_time() {
+            let status = ask(&service.transport, at.address, AskStatus {}, GLANCE).await;
+            let waits = status.ok().filter(|status| !status.waits_for.is_empty());
+            let waits = waits.map(|status| format!(": it waits for {}", status.waits_for));
+            return Err(format!(
+                "replica {:?} does not serve yet{}; `plinth delos status` shows when it does. Then \
+                 `plinth delos reconfigure-log` lets its log server take part",
+                at.name,
+                waits.unwrap_or_default()
+            ));
+        }
+        sleep(RETRY_PAUSE).await;
+    }
+}
+
 pub async fn add_replica(arguments: &AddReplica) -> Outcome {
     let service = Service::open(&arguments.common).await?;
     let (at, common) = (&arguments.replica, &arguments.common);
@@ -276,25 +298,7 @@ pub async fn add_replica(arguments: &AddReplica) -> Outcome {
         )
     })??;
     adopt(&service.transport, at, &service.file, &kind).await?;
-    let seen = loop {
-        let seen = service.look().await?;
-        let is_there = |seen: &&Seen| seen.member.name == at.name && seen.serves();
-        if seen.iter().any(|seen| is_there(&seen)) {
-            break seen;
-        }
-        if !service.has_time() {
-            let status = ask(&service.transport, at.address, AskStatus {}, GLANCE).await;
-            let waits = status.ok().filter(|status| !status.waits_for.is_empty());
-            let waits = waits.map(|status| format!(": it waits for {}", status.waits_for));
-            return Err(format!(
-                "replica {:?} does not serve yet{}; `plinth delos status` shows when it does. Then \
-                 `plinth delos reconfigure-log` lets its log server take part",
-                at.name,
-                waits.unwrap_or_default()
-            ));
-        }
-        sleep(RETRY_PAUSE).await;
-    };
+    let seen = serving(&service, at).await?;
     let servers = seen.iter().map(log_server).collect();
     reconfigure(&service, &seen, None, servers).await?;
     if seats(seen.len(), COORDINATORS_MAX) > service.file.coordinators.len() {

@@ -368,3 +368,15 @@ impl Seen {
             .is_some_and(|status| status.waits_for.is_empty())
     }
 }
+
+/// The process of the replica with this address answers.
+pub fn answers(seen: &[Seen], address: &SocketAddr) -> bool {
+    let mut answering = seen.iter().filter(|one| one.status.is_some());
+    answering.any(|one| one.member.address == *address)
+}
+
+/// The name of the replica with this address, or the address.
+pub fn at(seen: &[Seen], address: SocketAddr) -> String {
+    let found = seen.iter().find(|seen| seen.member.address == address);
+    found.map_or_else(|| address.to_string(), |seen| seen.member.name.clone())
+}

@@ -1,6 +1,6 @@
 //! `plinth delos status`.
 
-use super::service::{Seen, Service};
+use super::service::{Seen, Service, answers, at};
 use super::{Common, backup};
 use plinth_delos::engines::log_backup;
 use plinth_delos::quorum::messages::Config;
@@ -59,18 +59,6 @@ fn without_majority(service: &Service, seen: &[Seen], best: &ReplicaStatus) -> O
             )
         })
     })
-}
-
-/// The process of the replica with this address answers.
-pub fn answers(seen: &[Seen], address: &SocketAddr) -> bool {
-    let mut answering = seen.iter().filter(|one| one.status.is_some());
-    answering.any(|one| one.member.address == *address)
-}
-
-/// The name of the replica with this address, or the address.
-pub fn at(seen: &[Seen], address: SocketAddr) -> String {
-    let found = seen.iter().find(|seen| seen.member.address == address);
-    found.map_or_else(|| address.to_string(), |seen| seen.member.name.clone())
 }
 
 pub fn state(seen: &Seen) -> String {
