@@ -279,10 +279,6 @@ impl SharedLog for QuorumLog {
     }
 
     async fn prefix_trim(&self, before: LogPos) -> Result<(), LogError> {
-        // Who has not used this log since it started does not know yet how far it goes.
-        if before > self.shared.known.get() {
-            self.check_tail().await?;
-        }
         let before = before.min(self.shared.known.get());
         if before <= self.shared.trimmed_before.get() {
             return Ok(());
