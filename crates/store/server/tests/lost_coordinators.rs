@@ -166,6 +166,26 @@ fn a_wish_for_a_database_that_nothing_fulfils_gives_way_to_another() {
     }
 }
 
+/// Has the coordinator keep this state, before anybody has made a database.
+async fn keep(transport: &Transport, state: bytes::Bytes) {
+    some_seconds(1).await;
+    let request = WriteRegister {
+        register: "a:b".into(),
+        generation: Generation {
+            number: 1000,
+            writer: plinth_core::Uid(1),
+        },
+        value: CoordinatedValue {
+            successor: String::new(),
+            moved: false,
+            state,
+        },
+    };
+    let endpoint = coordinator(address(1)).endpoint::<WriteRegister>();
+    let written = transport.call(&endpoint, request).await;
+    assert!(written.expect("answers").accepted);
+}
+
 #[test]
 fn a_state_of_another_format_is_not_taken_for_one_of_ours() {
     let simulation = Simulation::new(1, SimConfig::default());
@@ -179,23 +199,7 @@ fn a_state_of_another_format_is_not_taken_for_one_of_ours() {
                 generations: vec![],
             },
         };
-        let request = WriteRegister {
-            register: "a:b".into(),
-            generation: Generation {
-                number: 1000,
-                writer: plinth_core::Uid(1),
-            },
-            value: CoordinatedValue {
-                successor: String::new(),
-                moved: false,
-                state: state.to_bytes(),
-            },
-        };
-        some_seconds(1).await;
-        let transport = Transport::client();
-        let endpoint = coordinator(address(1)).endpoint::<WriteRegister>();
-        let written = transport.call(&endpoint, request).await;
-        assert!(written.expect("answers").accepted);
+        keep(&Transport::client(), state.to_bytes()).await;
         let said = cluster.status_with("standing_still").await;
         assert!(said.contains("has format 3, and this version"), "{said}");
     });
@@ -206,23 +210,8 @@ fn a_state_of_another_system_is_told_by_its_name() {
     let simulation = Simulation::new(1, SimConfig::default());
     let cluster = Cluster::start(&simulation, 1, 1);
     simulation.run(async move {
-        let request = WriteRegister {
-            register: "a:b".into(),
-            generation: Generation {
-                number: 1000,
-                writer: plinth_core::Uid(1),
-            },
-            value: CoordinatedValue {
-                successor: String::new(),
-                moved: false,
-                state: "farmrec2 and so on".into(),
-            },
-        };
-        some_seconds(1).await;
         let transport = Transport::client();
-        let endpoint = coordinator(address(1)).endpoint::<WriteRegister>();
-        let written = transport.call(&endpoint, request).await;
-        assert!(written.expect("answers").accepted);
+        keep(&transport, "farmrec2 and so on".into()).await;
         let said = cluster.status_with("standing_still").await;
         assert!(
             said.contains("those of the in-memory engine, not of the store"),
