@@ -3,7 +3,8 @@
 use crate::ClusterFile;
 use plinth_core::{Error, Result, Uid};
 use plinth_protocol::coordination::{
-    CoordinatedValue, Generation, ReadRegister, ReadRegisterReply, WriteRegister, ask,
+    CoordinatedValue, Generation, ReadRegister, ReadRegisterReply, WriteRegister,
+    WriteRegisterReply, ask,
 };
 use plinth_rpc::{Request, Transport};
 use plinth_runtime::{Boxed, Duration, buggify, fault, planted, probe, sync, trace};
@@ -21,9 +22,15 @@ const OUTRUN_PAUSE_MS: std::ops::Range<u64> = 5..50;
 /// What was read from a majority.
 pub(crate) struct Found {
     pub value: Option<CoordinatedValue>,
-    /// True if a majority has this very value. Otherwise another reader may miss it, and nothing may follow from it
-    /// before it is written again (pitfall 32).
+    /// True if a majority has this very value, or if it says that the state has moved. Otherwise another reader may
+    /// miss it, and nothing may follow from it before it is written again (pitfall 32).
     pub is_settled: bool,
+}
+
+/// A coordinator is told that the state has moved when the next ones have it. So one that says so is enough: the others
+/// of the former set may be gone for good.
+fn says_moved(reply: &ReadRegisterReply) -> bool {
+    reply.value.as_ref().is_some_and(|value| value.moved)
 }
 
 pub(crate) struct Register {
@@ -56,7 +63,10 @@ impl Register {
                 let nobody_knows = |replies: &[ReadRegisterReply]| {
                     replies.iter().all(|reply| reply.value.is_none())
                 };
-                let replies = self.ask_majority(request, nobody_knows).await;
+                let replies = self.ask_majority(request, nobody_knows, says_moved).await;
+                if let Some(found) = moved(&replies) {
+                    return found;
+                }
                 let highest = replies
                     .iter()
                     .map(|r| r.read_generation)
@@ -95,8 +105,8 @@ impl Register {
                 let have_it = replies.iter().map(|reply| Some(reply.write_generation));
                 have_it.filter(|of| *of == newest).count() < majority
             };
-            let replies = self.ask_majority(request, is_open).await;
-            let found = found(replies, majority);
+            let replies = self.ask_majority(request, is_open, says_moved).await;
+            let found = moved(&replies).unwrap_or_else(|| found(replies, majority));
             found.is_settled.then_some(found.value)
         })
     }
@@ -139,7 +149,9 @@ impl Register {
                 self.tell_one(request).await;
                 return Err(Error::coordinated_state_conflict);
             }
-            let replies = self.ask_majority(request, |_| false).await;
+            // The others may be gone for good, because the state has moved.
+            let is_refused = |reply: &WriteRegisterReply| !reply.accepted;
+            let replies = self.ask_majority(request, |_| false, is_refused).await;
             if replies.iter().all(|reply| reply.accepted) {
                 return Ok(());
             }
@@ -174,11 +186,13 @@ impl Register {
     }
 
     /// Returns the first majority of answers. Asks coordinators that fail again until there is one. If those answers
-    /// are `few`, also waits a moment for the other coordinators.
+    /// are `few`, also waits a moment for the other coordinators. One answer that `suffices` ends it: then there may be
+    /// fewer.
     async fn ask_majority<R: Request + Clone>(
         &self,
         request: R,
         few: impl Fn(&[R::Reply]) -> bool,
+        suffices: impl Fn(&R::Reply) -> bool,
     ) -> Vec<R::Reply> {
         let (sender, mut replies) = sync::queue();
         let tasks = plinth_runtime::TaskGroup::new();
@@ -206,12 +220,11 @@ impl Register {
         }
         let mut answers = Vec::new();
         while answers.len() < self.file.majority() {
-            answers.push(
-                replies
-                    .recv()
-                    .await
-                    .expect("the askers hold the sender until they have answered"),
-            );
+            let answer = replies.recv().await;
+            answers.push(answer.expect("the askers hold the sender until they have answered"));
+            if answers.last().is_some_and(&suffices) {
+                return answers;
+            }
         }
         if few(&answers) {
             let end = plinth_runtime::now() + NOTHING_GRACE;
@@ -231,6 +244,14 @@ impl Register {
         );
         answers
     }
+}
+
+fn moved(replies: &[ReadRegisterReply]) -> Option<Found> {
+    let reply = replies.iter().find(|reply| says_moved(reply))?;
+    Some(Found {
+        value: reply.value.clone(),
+        is_settled: true,
+    })
 }
 
 fn found(replies: Vec<ReadRegisterReply>, majority: usize) -> Found {

@@ -155,3 +155,39 @@ fn a_reader_that_finds_others_ahead_asks_again_at_once() {
         "{with_none:?} and {with_some:?}"
     );
 }
+
+#[test]
+fn one_former_coordinator_that_lives_tells_where_the_state_is() {
+    for seed in 1..20 {
+        let simulation = Simulation::new(seed, SimConfig::default());
+        let processes = start(&simulation, 4);
+        simulation.run(async move {
+            let (old, new) = (set("b", &[1, 2, 3]), set("b_2", &[2, 3, 4]));
+            let of = |file: &ClusterFile| {
+                let writer = Uid(plinth_runtime::random::u64().into());
+                let coordinators = Coordinators::from(file.clone());
+                CoordinatedState::new(&Transport::client(), &coordinators, writer)
+            };
+            let mut first = of(&old);
+            assert_eq!(first.read().await, Ok(None));
+            let state = Bytes::from("state");
+            first.write(state.clone()).await.expect("alone");
+            // It has read, and will write when most former coordinators are gone.
+            let mut late = of(&old);
+            late.read().await.expect("alone");
+
+            kill(processes[0]);
+            let mut mover = of(&old);
+            mover.read().await.expect("alone");
+            let to = new.coordinators.clone();
+            let moved = mover.move_to(to, state.clone(), Vec::new()).await;
+            moved.expect("two of three live");
+            kill(processes[1]);
+            assert_eq!(read_at(&old).await, Err(Error::coordinators_changed));
+            let late = timeout(LIMIT, late.write(Bytes::from("late"))).await;
+            let refused = Some(Err(Error::coordinated_state_conflict));
+            assert_eq!(late, refused, "seed {seed}");
+            assert_eq!(read_at(&new).await, Ok(Some(state)));
+        });
+    }
+}

@@ -112,6 +112,31 @@ fn a_replica_goes_only_if_the_others_can_go_on() {
 }
 
 #[test]
+fn all_machines_are_replaced_one_after_the_other_and_a_new_replica_still_comes() {
+    let mut replicas = Replicas::new("delos-replaced", 7);
+    let service = replicas.service.clone();
+    assert!(replicas.create("lock").status.success());
+    service.call("acquire", &acquire("first"));
+    let add = |replicas: &Replicas, i: u16| {
+        let added = format!("r{i}={}", replicas.address(i));
+        // Log servers that are gone are waited for before others are asked for a copy.
+        service.succeeds("add-replica", &[&added, "--timeout", "60"]);
+    };
+    for lost in 0..3 {
+        replicas.kill(lost);
+        add(&replicas, lost + 3);
+        service.succeeds("remove-replica", &[&format!("r{lost}")]);
+    }
+    add(&replicas, 6);
+    let holder = service.call("holder", &json!({ "name": "first" }));
+    assert_eq!(holder["owner"], "me");
+    let checked = service.succeeds("check", &["--json"]);
+    let checked: Value = serde_json::from_str(&checked).expect("JSON");
+    assert_eq!(checked["equal"], true);
+    assert_eq!(checked["replicas"].as_array().map(Vec::len), Some(4));
+}
+
+#[test]
 fn the_status_of_a_service_without_a_majority_is_shown_and_is_a_failure() {
     let mut replicas = Replicas::new("delos-minority", 3);
     assert!(replicas.create("lock").status.success());
