@@ -5,7 +5,7 @@ use super::status::{as_json, text as status_text};
 use plinth_coordination::ClusterFile;
 use plinth_core::key::{SYSTEM_BEGIN, prefix_end};
 use plinth_core::{Error, Key, KeySelector, Value};
-use plinth_farm_server::{Access, Guest, GuestConfig, RING_BYTES, caller, survey};
+use plinth_farm_server::{Access, Guest, GuestConfig, RING_BYTES, caller, survey, while_moving};
 use plinth_farm_structures::kv::{Database, RangeOptions, Transaction};
 use plinth_runtime::real::block_on;
 use plinth_runtime::{Duration, Either, race, timeout};
@@ -87,7 +87,7 @@ async fn serve(arguments: &Arguments) -> Outcome {
     let left = guest.joined.node.left().clone();
     let using = async {
         let database = timeout(limit, guest.database()).await;
-        let database = database.unwrap_or_else(|| Err(silence(arguments.timeout)))?;
+        let database = database.unwrap_or_else(|| Err(silence(&file, limit)))?;
         let mut session = Session {
             database,
             file,
@@ -116,9 +116,11 @@ async fn serve(arguments: &Arguments) -> Outcome {
     outcome
 }
 
-fn silence(seconds: u64) -> String {
+fn silence(file: &ClusterFile, limit: Duration) -> String {
     format!(
-        "the cluster does not answer within {seconds} s; `plinth farm status` tells what it lacks"
+        "the cluster does not answer within {} s; `plinth farm status` tells what it lacks{}",
+        limit.as_secs(),
+        while_moving(file)
     )
 }
 
@@ -319,7 +321,7 @@ impl Session {
                 Err(key_too_large(self.database.tree().settings().key_bytes_max))
             }
             Some(done) => done.map_err(|error| error.to_string()),
-            None => Err(silence(self.limit.as_secs())),
+            None => Err(silence(&self.file, self.limit)),
         }
     }
 

@@ -49,6 +49,14 @@ fn credentials(cluster: &ClusterFile) -> Credentials {
     }
 }
 
+/// The end of a line about machines that do not answer a guest, which may be with the first one that does.
+pub fn while_moving(cluster: &ClusterFile) -> &'static str {
+    match cluster.is_tls {
+        true => "; machines whose file has no :tls yet cannot reach it",
+        false => "",
+    }
+}
+
 impl Guest {
     /// Waits until it is a member. Errors: a line for the user.
     pub fn enter(config: GuestConfig) -> Boxed<'static, Result<Guest, String>> {
@@ -63,15 +71,12 @@ impl Guest {
             };
             let guest = timeout(limit, entering).await;
             guest.unwrap_or_else(|| {
-            let moving = match config.cluster.is_tls {
-                true => "; machines whose file has no :tls yet cannot reach it",
-                false => "",
-            };
-            Err(format!(
-                "it is not let in within {} s; `plinth farm status` tells what the cluster lacks{moving}",
-                limit.as_secs()
-            ))
-        })
+                Err(format!(
+                    "it is not let in within {} s; `plinth farm status` tells what the cluster lacks{}",
+                    limit.as_secs(),
+                    while_moving(&config.cluster)
+                ))
+            })
         })
     }
 

@@ -42,7 +42,7 @@ mod survey;
 
 pub use access::{Access, Counts};
 pub use denial::{caller, unless_denied};
-pub use guest::{Guest, GuestConfig};
+pub use guest::{Guest, GuestConfig, while_moving};
 pub use join::Joined;
 pub use machine::{Held, memory_directory};
 pub use messages::{AskStatus, MachineStatus};

@@ -9,18 +9,18 @@ use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The status of the process at this address: its class, the source of the class, and its roles.
-fn process(status: &Value, address: &str) -> (String, String, Vec<String>) {
+/// The status of the process at this address: its class, the source of the class, and its roles. `None` as long as a
+/// new controller has not heard of it.
+fn process(status: &Value, address: &str) -> Option<(String, String, Vec<String>)> {
     let processes = status["processes"].as_object().expect("all");
-    let found = processes.values().find(|p| p["address"] == address);
-    let found = found.expect("it lives");
+    let found = processes.values().find(|p| p["address"] == address)?;
     let text = |value: &Value| value.as_str().expect("text").to_string();
     let roles = found["roles"].as_array().expect("a list").iter();
-    (
+    Some((
         text(&found["class_type"]),
         text(&found["class_source"]),
         roles.map(|role| text(&role["role"])).collect(),
-    )
+    ))
 }
 
 async fn wait_until_so(cluster: &Cluster, what: &str, so: impl Fn(&Value) -> bool) {
@@ -71,7 +71,9 @@ async fn change_classes(cluster: &Cluster, address: impl Fn(u16) -> String) {
     let line = format!("{}: stateless (set by setclass)", address(2));
     assert!(listed.contains(&line), "{listed}");
     wait_until_so(cluster, "only stateless", |status| {
-        let (class, source, roles) = process(status, &address(2));
+        let Some((class, source, roles)) = process(status, &address(2)) else {
+            return false;
+        };
         let keeps = |role: &String| role == "storage" || role == "log";
         (&class[..], &source[..]) == ("stateless", "set_class")
             && !roles.iter().any(keeps)
@@ -97,7 +99,9 @@ async fn change_classes(cluster: &Cluster, address: impl Fn(u16) -> String) {
         .await
         .text();
     wait_until_so(cluster, "unset", |status| {
-        let (class, source, roles) = process(status, &address(2));
+        let Some((class, source, roles)) = process(status, &address(2)) else {
+            return false;
+        };
         (&class[..], &source[..]) == ("unset", "command_line")
             && roles.iter().any(|role| role == "storage")
     })

@@ -270,10 +270,11 @@ func inFlightWhileAServerDies(db fdb.Database) {
 	var flying sync.WaitGroup
 	for i := 0; i < 1000; i++ {
 		flying.Add(1)
-		go func() {
+		// Debian's Go has one variable for all rounds of a loop.
+		go func(i int) {
 			defer flying.Done()
 			transact(db, func(tr fdb.Transaction) { tr.Set(fdb.Key(fmt.Sprintf("flight/%04d", i)), nil) })
-		}()
+		}(i)
 	}
 	flying.Wait()
 	transact(db, func(tr fdb.Transaction) {

@@ -143,10 +143,11 @@ func main() {
 	var students sync.WaitGroup
 	for number := 0; number < 40; number++ {
 		students.Add(1)
-		go func() {
+		// Debian's Go has one variable for all rounds of a loop.
+		go func(number int) {
 			defer students.Done()
 			studentLife(db, number, 30, classes[:6])
-		}()
+		}(number)
 	}
 	students.Wait()
 	_, err = db.Transact(func(tr fdb.Transaction) (any, error) {
