@@ -17,9 +17,9 @@
 //!
 //! A value that a read finds may be on a minority only, and the next reader may miss it. So nothing follows from a
 //! value before a majority is known to have it; if that is not known, the reader first writes the value again, with
-//! its own generation (pitfall 32). The mark of step 3 is an exception: it is written when the new set has the state, so
-//! one coordinator that has it is enough. Those who knew the old set only find the new one, though most of the old one
-//! are gone for good.
+//! its own generation (pitfall 32). The mark of step 3 is an exception: it is written when the new set has the state,
+//! so one coordinator that has it is enough. Those who knew the old set only find the new one, though most of the old
+//! one are gone for good.
 //!
 //! The old set keeps its last state beside the mark of step 3. Nothing acts on it, because recoveries of the new set
 //! have replaced it since. It is there for people.

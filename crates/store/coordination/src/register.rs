@@ -27,8 +27,8 @@ pub(crate) struct Found {
     pub is_settled: bool,
 }
 
-/// A coordinator is told that the state has moved when the next ones have it. So one that says so is enough: the others
-/// of the former set may be gone for good.
+/// A coordinator is told that the state has moved when the next ones have it. So one that says so is enough: the
+/// others of the former set may be gone for good.
 fn says_moved(reply: &ReadRegisterReply) -> bool {
     reply.value.as_ref().is_some_and(|value| value.moved)
 }

@@ -87,7 +87,14 @@ impl Machines {
         if !more.contains(&"--old-mib") {
             command.args(["--old-mib", "8"]);
         }
+        if !more.contains(&"--trace") {
+            command.arg("--trace").arg(self.trace(i));
+        }
         command
+    }
+
+    fn trace(&self, i: u16) -> PathBuf {
+        self.directory.file(&format!("trace-{i}.jsonl"))
     }
 
     pub fn start(&mut self, i: u16) {
@@ -233,9 +240,30 @@ impl Machines {
             if is_so(&status) {
                 return status;
             }
-            assert!(begun.elapsed() < PATIENCE, "{status:#}");
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "{status:#}\n{}",
+                self.last_words()
+            );
             std::thread::sleep(Duration::from_millis(100));
         }
+    }
+
+    /// What each process has said, and its last trace events.
+    fn last_words(&self) -> String {
+        let words = (0u16..).zip(&self.processes).map(|(i, process)| {
+            let trace = std::fs::read(self.trace(i)).unwrap_or_default();
+            let trace = text(&trace);
+            let from = trace.lines().count().saturating_sub(12);
+            let last: Vec<&str> = trace.lines().skip(from).collect();
+            let runs = process.is_some();
+            format!(
+                "machine {i}, runs: {runs}\n{}{}\n",
+                self.said(i),
+                last.join("\n")
+            )
+        });
+        words.collect()
     }
 
     /// Waits until three machines serve and nothing is missing.

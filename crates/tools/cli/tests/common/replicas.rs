@@ -22,7 +22,11 @@ pub struct Service(pub PathBuf);
 impl Service {
     pub fn run(&self, command: &str, more: &[&str]) -> Output {
         let file = self.0.display().to_string();
-        plinth(&[&[command, file.as_str(), "--timeout", "20"], more].concat())
+        let limit: &[&str] = match more.contains(&"--timeout") {
+            true => &[],
+            false => &["--timeout", "20"],
+        };
+        plinth(&[&[command, file.as_str()], limit, more].concat())
     }
 
     pub fn succeeds(&self, command: &str, more: &[&str]) -> String {
