@@ -6,9 +6,12 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The end of the last line of a process whose lease has run out.
+const LEFT: &str = "start it again, and it joins as a new member";
 
 pub struct Machines {
     pub directory: Directory,
@@ -21,7 +24,13 @@ pub struct Machines {
     pub ending: &'static str,
     /// Variables of all processes.
     pub variables: Vec<(&'static str, OsString)>,
-    pub processes: Vec<Option<Server>>,
+    processes: Mutex<Vec<Option<Process>>>,
+}
+
+/// Of a machine, with what starts it again.
+struct Process {
+    server: Server,
+    command: Command,
 }
 
 impl Machines {
@@ -40,7 +49,7 @@ impl Machines {
             are_everywhere: false,
             ending: "",
             variables: Vec::new(),
-            processes: (0..count).map(|_| None).collect(),
+            processes: Mutex::new((0..count).map(|_| None).collect()),
         };
         let named: Vec<String> = (0..coordinators).map(|i| machines.address(i)).collect();
         let text = format!("test:{first_port}@{}\n", named.join(","));
@@ -93,6 +102,10 @@ impl Machines {
         command
     }
 
+    fn all(&self) -> MutexGuard<'_, Vec<Option<Process>>> {
+        self.processes.lock().expect("no test failed with it")
+    }
+
     fn trace(&self, i: u16) -> PathBuf {
         self.directory.file(&format!("trace-{i}.jsonl"))
     }
@@ -106,7 +119,20 @@ impl Machines {
     pub fn start_as(&mut self, i: u16, mut command: Command) {
         let said = std::fs::File::create(self.directory.file(&format!("said-{i}")));
         command.stderr(said.expect("can be made"));
-        self.processes[usize::from(i)] = Some(Server(command.spawn().expect("it starts")));
+        let server = Server(command.spawn().expect("it starts"));
+        self.all()[usize::from(i)] = Some(Process { server, command });
+    }
+
+    /// Starts processes again that ended because the cluster goes on without them, as their supervisor would: a machine
+    /// that is busy for half a second with other tests loses its lease.
+    fn supervise(&self) {
+        for (i, process) in (0u16..).zip(self.all().iter_mut()) {
+            let Some(process) = process else { continue };
+            let ended = process.server.0.try_wait().expect("it is a child");
+            if ended.is_some() && self.said(i).trim_end().ends_with(LEFT) {
+                process.server = Server(process.command.spawn().expect("it starts"));
+            }
+        }
     }
 
     pub fn said(&self, i: u16) -> String {
@@ -117,8 +143,10 @@ impl Machines {
     pub fn end_of(&mut self, i: u16) -> String {
         let begun = Instant::now();
         loop {
-            let process = self.processes[usize::from(i)].as_mut();
-            let status = process.expect("it was started").0.try_wait();
+            let mut processes = self.all();
+            let process = processes[usize::from(i)].as_mut();
+            let status = process.expect("it was started").server.0.try_wait();
+            drop(processes);
             if let Some(status) = status.expect("it is a child") {
                 assert_eq!(status.code(), Some(1), "{}", self.said(i));
                 return self.said(i).lines().last().unwrap_or_default().to_owned();
@@ -130,13 +158,13 @@ impl Machines {
 
     /// Kills a process, as `kill -9` does.
     pub fn kill(&mut self, i: u16) {
-        self.processes[usize::from(i)] = None;
+        self.all()[usize::from(i)] = None;
     }
 
     /// Tells a process to end, as a supervisor does, and waits until it has, with the exit code of a success.
     pub fn end(&mut self, i: u16) {
-        let process = &mut self.processes[usize::from(i)];
-        let mut process = process.take().expect("it was started");
+        let process = &mut self.all()[usize::from(i)];
+        let mut process = process.take().expect("it was started").server;
         let pid = rustix::process::Pid::from_child(&process.0);
         let told = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         told.expect("it is ours");
@@ -156,8 +184,9 @@ impl Machines {
 
     /// Kills a process while others look at the machines. It is still to be taken away with [`Machines::kill`].
     pub fn send_kill(&self, i: u16) {
-        let process = self.processes[usize::from(i)].as_ref();
-        let pid = rustix::process::Pid::from_child(&process.expect("it was started").0);
+        let processes = self.all();
+        let process = processes[usize::from(i)].as_ref();
+        let pid = rustix::process::Pid::from_child(&process.expect("it was started").server.0);
         let killed = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         killed.expect("it is ours");
     }
@@ -236,6 +265,7 @@ impl Machines {
     pub fn until(&self, is_so: impl Fn(&Value) -> bool) -> Value {
         let begun = Instant::now();
         loop {
+            self.supervise();
             let status = self.status();
             if is_so(&status) {
                 return status;
@@ -251,7 +281,8 @@ impl Machines {
 
     /// What each process has said, and its last trace events.
     fn last_words(&self) -> String {
-        let words = (0u16..).zip(&self.processes).map(|(i, process)| {
+        let processes = self.all();
+        let words = (0u16..).zip(processes.iter()).map(|(i, process)| {
             let trace = std::fs::read(self.trace(i)).unwrap_or_default();
             let trace = text(&trace);
             let from = trace.lines().count().saturating_sub(12);
