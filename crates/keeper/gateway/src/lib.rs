@@ -103,6 +103,9 @@ knob! {
     pub OPERATIONS_LOG_FILES: usize = "keeper_operations_log_files", 10, legal 1, 1000;
     /// A gateway that has seen no change of another one for so long counts on being alone.
     pub ALONE_AFTER_MS: u64 = "keeper_alone_after_ms", 1000, sim 1, 5000;
+    /// Between two looks of a gateway that only follows while others commit all the time. Each look costs the store
+    /// and this process as much as a small commit: one for each commit would double what a commit costs.
+    pub FOLLOW_MS: u64 = "keeper_follow_ms", 2, sim 0, 50, legal 0, 1000;
 }
 
 metric! {

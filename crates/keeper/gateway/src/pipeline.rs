@@ -35,7 +35,7 @@ use crate::tree::quota::{Exceeded, Quotas};
 use crate::tree::rows::Lock;
 use crate::wire::Text;
 use crate::writes::{Complete, Listener, Writes};
-use crate::{BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX};
+use crate::{BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, FOLLOW_MS};
 use company::Company;
 use flight::{Flight, Later, Turn};
 use plinth_client::{Database, Position, Stream, TransactionOption};
@@ -178,12 +178,26 @@ impl Pipeline {
             let waiting = self.database.wait_for_stream(&self.stream, self.next.get());
             let either = race(self.commits(batch), sleep(LOOK_INTERVAL));
             match race(waiting, either).await {
-                Either::Left(Ok(())) => {
-                    let _ = self.refreshed().await;
-                }
+                Either::Left(Ok(())) => self.follow().await,
                 Either::Left(Err(_)) => sleep(RETRY_PAUSE).await,
                 Either::Right(Either::Left(())) => self.falls_idle().await,
                 Either::Right(Either::Right(())) => {}
+            }
+        }
+    }
+
+    /// Catches up at once, and again as long as others go on, unless this gateway begins to commit.
+    async fn follow(&self) {
+        loop {
+            let (batch, changes) = (self.batch.get(), self.company.changes());
+            let _ = self.refreshed().await;
+            if self.company.changes() == changes {
+                return;
+            }
+            probe!("keeper_follows");
+            let pause = Duration::from_millis(FOLLOW_MS.get());
+            if let Either::Left(()) = race(self.commits(batch), sleep(pause)).await {
+                return;
             }
         }
     }
