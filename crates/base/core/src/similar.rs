@@ -23,6 +23,12 @@ pub fn most_similar<'a>(word: &str, all: impl IntoIterator<Item = &'a str>) -> O
         .map(|(_, other)| other)
 }
 
+/// The question after the word that was meant, with a blank behind it; empty if none of the words is similar.
+pub fn question<'a>(word: &str, all: impl IntoIterator<Item = &'a str>) -> String {
+    let meant = most_similar(word, all);
+    meant.map_or(String::new(), |meant| format!("did you mean `{meant}'? "))
+}
+
 /// How many letters have to be put in, left out, exchanged, or swapped with the next one.
 fn distance(one: &[u8], other: &[u8]) -> usize {
     let width = other.len() + 1;

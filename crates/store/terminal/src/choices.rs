@@ -2,7 +2,7 @@
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Command, Error};
-use plinth_core::similar::most_similar;
+use plinth_core::similar::{most_similar, question};
 use std::ffi::OsStr;
 
 /// What a flag's parser says of a name that it does not take.
@@ -51,8 +51,7 @@ fn owned(known: impl IntoIterator<Item: AsRef<str>>) -> Vec<String> {
 }
 
 fn meant(name: &str, known: &[String]) -> String {
-    let meant = most_similar(name, known.iter().map(String::as_str));
-    meant.map_or(String::new(), |meant| format!("did you mean `{meant}'? "))
+    question(name, known.iter().map(String::as_str))
 }
 
 /// What `parse` takes, with names of it that a shell completes. The text of the flag lists them in its own way:
@@ -76,7 +75,15 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for Among<T> {
     type Value = T;
 
     fn parse_ref(&self, command: &Command, flag: Option<&Arg>, value: &OsStr) -> Result<T, Error> {
-        TypedValueParser::parse_ref(&self.parse, command, flag, value)
+        let Among { names, parse } = self.clone();
+        // One who lists names himself may have left the question out.
+        let parse = move |text: &str| {
+            parse(text).map_err(|line| match line.contains("did you mean") {
+                true => line,
+                false => question(text, names.iter().copied()) + &line,
+            })
+        };
+        TypedValueParser::parse_ref(&parse, command, flag, value)
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
@@ -143,5 +150,13 @@ mod tests {
         );
         let refused = given("four").expect_err("it has more").to_string();
         assert!(refused.contains("three letters are expected"), "{refused}");
+        assert!(!refused.contains("did you mean"), "{refused}");
+        let refused = given("onee")
+            .expect_err("one letter is too many")
+            .to_string();
+        assert!(
+            refused.contains("did you mean `one'? three letters"),
+            "{refused}"
+        );
     }
 }

@@ -106,6 +106,15 @@ pub fn prints_json(matches: &ArgMatches) -> bool {
     matches!(asked, Ok(Some(true))) || inner().is_some_and(prints_json)
 }
 
+/// Prints the line about what has failed: as an object to programs. An empty one was printed already.
+pub fn print_error(line: &str) {
+    match (line.is_empty(), is_for_programs()) {
+        (true, _) => {}
+        (false, true) => eprintln!("{}", json_of_error(line)),
+        (false, false) => eprintln!("plinth: {line}"),
+    }
+}
+
 /// An error for programs that read JSON.
 pub fn json_of_error(line: &str) -> String {
     serde_json::json!({ "error": line }).to_string()

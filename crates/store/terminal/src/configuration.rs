@@ -132,7 +132,9 @@ pub fn parse<'a>(command: &'a Command, text: &str) -> Result<Vec<Entry<'a>>, Wro
     let line = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| line(span.start));
-        (at, error.message().to_owned())
+        let written = text.lines().nth(at.wrapping_sub(1)).unwrap_or_default();
+        let what = unquoted(command, written);
+        (at, what.unwrap_or_else(|| error.message().to_owned()))
     })?;
     let mut rows: Vec<_> = table.get_ref().iter().collect();
     rows.sort_by_key(|(name, _)| name.span().start);
@@ -147,6 +149,15 @@ pub fn parse<'a>(command: &'a Command, text: &str) -> Result<Vec<Entry<'a>>, Wro
         entries.extend(entry.map_err(|what| (at, what))?);
     }
     Ok(entries)
+}
+
+/// The line about a text that stands without quotes behind the name of a flag.
+fn unquoted(command: &Command, written: &str) -> Option<String> {
+    let (name, value) = written.split_once('=')?;
+    let (name, value) = (name.trim(), value.split('#').next()?.trim());
+    let is_text = !value.is_empty() && !value.starts_with(['"', '\'', '[', '{']);
+    of_name(command, name).filter(|_| is_text)?;
+    Some(format!("a text stands in quotes: {name} = \"{value}\""))
 }
 
 /// The entries of a table of knobs, each with its own line.

@@ -1,6 +1,6 @@
 //! How client commands find their cluster, and the error they give if it does not answer.
 
-use crate::numbers::within;
+use crate::numbers::seconds_within;
 use crate::tls::TlsArguments;
 use crate::wording::pasted;
 use crate::{Outcome, commands, status, trace_file};
@@ -33,7 +33,7 @@ pub struct ClusterArguments {
     #[arg(short = 'C', long, value_name = "FILE")]
     pub cluster_file: Option<PathBuf>,
     /// Seconds to wait for the cluster before giving up
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = within::<u64>(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = seconds_within(1..=86_400))]
     pub timeout: u64,
     #[command(flatten)]
     pub tls: TlsArguments,
@@ -94,6 +94,28 @@ pub fn explain(error: Error) -> String {
         _ => "",
     };
     format!("{error}{hint}")
+}
+
+/// Does `work`, which may take so many seconds, and says `why` it waits when it has waited for a while, if that is
+/// known.
+pub async fn telling<T>(
+    work: impl Future<Output = T>,
+    seconds: u64,
+    why: impl Future<Output = Option<String>>,
+) -> T {
+    let told = async {
+        sleep(PATIENCE).await;
+        if !commands::is_for_programs()
+            && let Some(line) = why.await
+        {
+            eprintln!("plinth: waiting for up to {seconds} s: {line}");
+        }
+        std::future::pending::<Infallible>().await
+    };
+    match race(work, told).await {
+        Either::Left(done) => done,
+        Either::Right(never) => match never {},
+    }
 }
 
 /// Why clients wait.
@@ -235,20 +257,8 @@ impl Connection {
 
     /// Does `work`, and says why it waits when it has waited for a while.
     pub async fn telling<T>(&self, work: impl Future<Output = T>) -> T {
-        let told = async {
-            sleep(PATIENCE).await;
-            if !commands::is_for_programs()
-                && let Some(line) = self.why_it_waits().await.line()
-            {
-                let seconds = self.timeout.as_secs();
-                eprintln!("plinth: waiting for up to {seconds} s: {line}");
-            }
-            std::future::pending::<Infallible>().await
-        };
-        match race(work, told).await {
-            Either::Left(done) => done,
-            Either::Right(never) => match never {},
-        }
+        let seconds = self.timeout.as_secs();
+        telling(work, seconds, async { self.why_it_waits().await.line() }).await
     }
 
     pub fn wait_until_it_serves(&self) -> Boxed<'_, Outcome> {

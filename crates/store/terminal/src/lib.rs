@@ -4,7 +4,7 @@
 //! - [`connect`]: how a tool finds its cluster, and what it says if the cluster does not answer.
 //! - [`tls`], [`knobs`], [`configuration`], [`seconds`], [`numbers`], [`choices`]: flags, and files of flags.
 //! - [`serving`], [`process`], [`children`], [`ports`], [`allocator`], [`notify`], [`trace_file`], [`pages`]: what a
-//!   process has that serves.
+//!   process has that serves. [`interrupts`]: the end of one that does not.
 //! - [`keys`], [`status`]: key files, and status documents.
 //! - [`shell`], [`watching`], [`progress`], [`wrap`], [`wording`], [`outputs`]: what a person sees, and files that are
 //!   made.
@@ -16,6 +16,7 @@ pub mod commands;
 pub mod configuration;
 pub mod connect;
 pub mod examples;
+pub mod interrupts;
 pub mod keys;
 pub mod knobs;
 pub mod notify;

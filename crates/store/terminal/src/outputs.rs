@@ -1,6 +1,7 @@
 //! Files that commands make out of others.
 
 use crate::Outcome;
+use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +19,20 @@ pub fn write_page(output: &Path, flag: &str, inputs: &[PathBuf], page: &str) -> 
         return Err(cannot("it would be written over what it is made of".into()));
     }
     std::fs::write(output, page).map_err(|error| cannot(error.to_string()))
+}
+
+/// Refuses a file that cannot be written, before what it is to say is measured. `flag` chooses it.
+///
+/// # Errors
+/// A line for the user.
+pub fn check_writable(output: &Path, flag: &str) -> Outcome {
+    let is_new = !output.exists();
+    let opened = OpenOptions::new().append(true).create(true).open(output);
+    opened.map_err(|error| format!("{flag} {}: {}", output.display(), why_not_made(&error)))?;
+    if is_new {
+        let _ = std::fs::remove_file(output); // it is made at the end
+    }
+    Ok(())
 }
 
 /// Why a file cannot be made, and what to do: the end of a line that names it.
@@ -44,6 +59,21 @@ mod tests {
         ] {
             let line = why_not_made(&kind.into());
             assert!(line.ends_with("choose another name"), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_tried_before_and_none_is_left() {
+        let path = std::env::temp_dir().join(format!("plinth-tried-{}", std::process::id()));
+        assert_eq!(check_writable(&path, "--html"), Ok(()));
+        assert!(!path.exists());
+        std::fs::write(&path, "kept").expect("written");
+        assert_eq!(check_writable(&path, "--html"), Ok(()));
+        assert_eq!(std::fs::read_to_string(&path).expect("there"), "kept");
+        std::fs::remove_file(&path).expect("removed");
+        for wrong in [std::env::temp_dir(), path.join("page")] {
+            let line = check_writable(&wrong, "--html").expect_err("it is no file");
+            assert!(line.starts_with("--html "), "{line}");
         }
     }
 

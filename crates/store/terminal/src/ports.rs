@@ -51,12 +51,18 @@ pub fn check_new(
     }
     check(wanted, |address, chosen| {
         match TcpListener::bind(address) {
-            Err(error) if error.kind() == ErrorKind::AddrInUse => {
-                Err(chosen.refused(address, &error))
-            }
+            Err(error) if is_had(&error) => Err(chosen.refused(address, &error)),
             _ => Ok(()), // what else is wrong is said when the server listens
         }
     })
+}
+
+/// Whether somebody else has the address, or nobody on this machine can have it.
+fn is_had(error: &std::io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable
+    )
 }
 
 /// Refuses an address that one command wants twice.
@@ -146,6 +152,10 @@ mod tests {
         assert!(line.contains("another process listens there"), "{line}");
         std::fs::create_dir_all(&directory).expect("it is made");
         assert_eq!(check(), Err(line));
+        let elsewhere = SocketAddr::from(([192, 0, 2, 1], 4500)); // for documents: nobody has it
+        let line = check_new(&directory, "process", [(elsewhere, Chosen::By("--listen"))]);
+        let line = line.expect_err("no interface has it");
+        assert!(line.contains("192.0.2.1:4500 (--listen)"), "{line}");
         std::fs::write(directory.join("process"), "").expect("it is written");
         assert_eq!(check(), Ok(()), "its lock says more");
         std::fs::remove_dir_all(&directory).expect("it is there");
@@ -157,12 +167,12 @@ mod tests {
         let at = at.expect("a port");
         let wanted = [
             (at, Chosen::By("--port")),
-            (at, Chosen::By("--keeper-port")),
+            (at, Chosen::By("--zookeeper-port")),
         ];
         let line = check_free(wanted).expect_err("it is wanted twice");
         let said = format!(
-            "cannot listen at {at} (--keeper-port): this command listens there already (--port); choose another \
-             --keeper-port"
+            "cannot listen at {at} (--zookeeper-port): this command listens there already (--port); choose another \
+             --zookeeper-port"
         );
         assert_eq!(line, said);
         let any = SocketAddr::new(at.ip(), 0);

@@ -1,6 +1,6 @@
 //! What a process asks of the system when it starts, and until it ends.
 
-use crate::Outcome;
+use crate::{Outcome, interrupts};
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Either, race};
 use rustix::process::{Pid, Signal};
@@ -34,7 +34,10 @@ pub fn follow_parent(parent: u32) -> Outcome {
 /// What the work gives; `None` if the user ends it before.
 pub async fn unless_interrupted<T>(work: impl Future<Output = T>) -> Outcome<Option<T>> {
     match race(interrupted(), work).await {
-        Either::Left(Ok(())) => Ok(None),
+        Either::Left(Ok(())) => {
+            interrupts::note();
+            Ok(None)
+        }
         Either::Left(Err(error)) => Err(format!("cannot wait for signals: {error}")),
         Either::Right(given) => Ok(Some(given)),
     }

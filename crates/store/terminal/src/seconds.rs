@@ -1,16 +1,44 @@
-//! Flags with a number of seconds.
+//! Flags with a time: a number of seconds, or one with a unit.
+
+use crate::numbers::parse_time;
 
 /// Not negative.
 pub fn parse_seconds(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.0..=1e6).contains(&seconds) => Ok(seconds),
-        _ => Err("expected a number of seconds".into()),
-    }
+    in_bounds(text, 0.0, 1e6)
 }
 
 pub fn parse_positive(text: &str) -> Result<f64, String> {
     match parse_seconds(text)? {
         0.0 => Err("expected more than 0 seconds".into()),
         seconds => Ok(seconds),
+    }
+}
+
+/// A time between these, in seconds.
+pub fn in_bounds(text: &str, least: f64, most: f64) -> Result<f64, String> {
+    let seconds = parse_time(text)?;
+    match (least..=most).contains(&seconds) {
+        true => Ok(seconds),
+        false => Err(format!("{text} is not in {least}..={most} seconds")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_out_of_bounds_is_told_which_there_are() {
+        assert_eq!(parse_positive("2m"), Ok(120.0));
+        assert!(parse_positive("0").is_err());
+        assert_eq!(
+            parse_seconds("-1"),
+            Err("-1 is not in 0..=1000000 seconds".into())
+        );
+        assert!(
+            parse_seconds("abc")
+                .expect_err("no time")
+                .contains("such as 90s")
+        );
     }
 }

@@ -1,9 +1,10 @@
 //! A screen that is updated again and again, or printed once: `top` of any system.
 
 use crate::Outcome;
+use crate::seconds::in_bounds;
 use crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use crossterm::{cursor, execute, terminal};
-use plinth_runtime::{Duration, sleep};
+use plinth_runtime::{Duration, race, sleep};
 use serde_json::Value;
 use std::io::{IsTerminal, Write, stdout};
 use std::pin::Pin;
@@ -16,7 +17,7 @@ const WIDTH: usize = 160;
 #[derive(clap::Args, Debug)]
 pub struct How {
     /// Seconds between two updates
-    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = parse_interval)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = parse_interval)]
     interval: f64,
     /// Print once and exit, as without a terminal
     #[arg(long)]
@@ -45,10 +46,7 @@ pub trait Watched {
 }
 
 fn parse_interval(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
-        _ => Err("expected seconds, from 0.1 to 3600".into()),
-    }
+    in_bounds(text, 0.1, 3600.0)
 }
 
 /// Shows what `watched` sees, again and again, or once; then its verdict is the command's.
@@ -62,17 +60,30 @@ pub async fn watch(how: &How, watched: &mut dyn Watched) -> Outcome {
         return verdict;
     }
     let _screen = Screen::enter()?;
-    loop {
-        let lines = match watched.look().await {
-            Ok((lines, ..)) => cut(lines, width()),
-            // What is watched may come back, so show the error and continue.
-            Err(line) => vec![line],
-        };
-        draw(&lines);
-        if wait_or_quit(how.interval()).await {
-            return Ok(());
+    draw(&["waiting for an answer; q ends".into()]);
+    show_until(keys_that_quit(), how.interval(), watched, draw).await;
+    Ok(())
+}
+
+/// Shows what `watched` sees, until the user has enough, also of waiting for an answer.
+async fn show_until(
+    enough: impl Future<Output = ()>,
+    interval: Duration,
+    watched: &mut dyn Watched,
+    draw: impl Fn(&[String]),
+) {
+    let showing = async {
+        loop {
+            let lines = match watched.look().await {
+                Ok((lines, ..)) => cut(lines, width()),
+                // What is watched may come back, so show the error and continue.
+                Err(line) => vec![line],
+            };
+            draw(&lines);
+            sleep(interval).await;
         }
-    }
+    };
+    race(enough, showing).await;
 }
 
 /// The lines, no longer than a screen is wide.
@@ -103,7 +114,12 @@ impl Drop for Screen {
 }
 
 fn width() -> usize {
-    terminal::size().map_or(WIDTH, |(columns, _)| usize::from(columns))
+    columns().map_or(WIDTH, usize::from)
+}
+
+/// Of the terminal, if there is one.
+pub fn columns() -> Option<u16> {
+    terminal::size().ok().map(|(columns, _)| columns)
 }
 
 fn draw(lines: &[String]) {
@@ -117,10 +133,9 @@ fn draw(lines: &[String]) {
     let _ = out.flush();
 }
 
-/// Waits for `time`. Returns true at once if the user presses q, escape or control-c.
-async fn wait_or_quit(time: Duration) -> bool {
-    let end = plinth_runtime::now() + time;
-    while plinth_runtime::now() < end {
+/// Waits until the user presses q, escape or control-c.
+async fn keys_that_quit() {
+    loop {
         while event::poll(Duration::ZERO).unwrap_or(false) {
             let Ok(Event::Key(key)) = event::read() else {
                 continue;
@@ -128,10 +143,30 @@ async fn wait_or_quit(time: Duration) -> bool {
             let control_c =
                 key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
             if control_c || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
-                return true;
+                return;
             }
         }
         sleep(KEYS_INTERVAL).await;
     }
-    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Silent;
+
+    impl Watched for Silent {
+        fn look(&mut self) -> Pin<Box<dyn Future<Output = Outcome<Seen>> + '_>> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    #[test]
+    fn a_screen_ends_while_it_waits_for_an_answer() {
+        plinth_runtime::real::block_on(async {
+            let enough = sleep(Duration::from_millis(1));
+            show_until(enough, Duration::from_secs(1), &mut Silent, |_| {}).await;
+        });
+    }
 }

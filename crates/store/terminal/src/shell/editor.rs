@@ -35,7 +35,8 @@ impl reedline::Completer for Words {
 }
 
 impl Editor {
-    pub fn new(completer: Completer) -> Self {
+    /// `name` is the shell's: each has its own language, and a history of its own.
+    pub fn new(completer: Completer, name: &str) -> Self {
         let mut keys = default_emacs_keybindings();
         let complete = ReedlineEvent::UntilFound(vec![
             ReedlineEvent::Menu(MENU.into()),
@@ -52,7 +53,7 @@ impl Editor {
             .with_partial_completions(true)
             .with_edit_mode(Box::new(Emacs::new(keys)));
         // Without a home directory there is no history file; the shell works without it.
-        if let Some(path) = history_path()
+        if let Some(path) = history_path(name)
             && keep_private(&path).is_ok()
             && let Ok(history) = FileBackedHistory::with_file(HISTORY_LINES, path)
         {
@@ -62,9 +63,17 @@ impl Editor {
     }
 }
 
-fn history_path() -> Option<PathBuf> {
+fn history_path(name: &str) -> Option<PathBuf> {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty())?;
-    Some(PathBuf::from(home).join(".plinth_history"))
+    Some(PathBuf::from(home).join(history_file(name)))
+}
+
+/// Of the store, whose shell is called as the program is, or of a system.
+fn history_file(shell: &str) -> String {
+    match shell {
+        "plinth" => ".plinth_history".into(),
+        system => format!(".plinth_{system}_history"),
+    }
 }
 
 /// Makes the file, or takes it from everybody else: values and secrets are typed into a shell. Without that there is
@@ -105,6 +114,12 @@ pub async fn read_line(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_shell_has_a_history_of_its_own() {
+        assert_eq!(history_file("plinth"), ".plinth_history");
+        assert_eq!(history_file("farm"), ".plinth_farm_history");
+    }
 
     #[test]
     fn only_its_owner_reads_the_history() {

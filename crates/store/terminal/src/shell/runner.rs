@@ -113,7 +113,8 @@ async fn interact<S: Session>(session: &mut S, form: Form) -> Outcome {
         "plinth {}: `help' lists the statements, `exit' leaves.",
         env!("CARGO_PKG_VERSION")
     );
-    let mut editor = Editor::new(session.completer());
+    let name = session.prompt().split(' ').next().unwrap_or_default();
+    let mut editor = Editor::new(session.completer(), name);
     loop {
         session.look();
         let (line, returned) = editor::read_line(editor, session.prompt()).await?;
