@@ -6,6 +6,7 @@ use plinth_delos_bench::plan::Plan;
 use plinth_runtime::Duration;
 use plinth_terminal::choices::among;
 use plinth_terminal::numbers::within;
+use plinth_terminal::outputs::check_writable;
 use plinth_terminal::process::{raise_file_limit, unless_interrupted};
 use plinth_terminal::seconds::parse_positive;
 use plinth_terminal::{Outcome, connect};
@@ -78,6 +79,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
         rounds: arguments.rounds as usize,
         round_trip: Duration::from_millis(arguments.round_trip_ms),
     };
+    if let Some(path) = &arguments.html {
+        check_writable(path, "--html")?;
+    }
     raise_file_limit();
     connect::block_on(async {
         let measuring = measure_all(arguments, &parts, &plan);

@@ -17,7 +17,7 @@ use clap::Subcommand;
 use names::{At, parse_at, parse_name, parse_service};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect;
-use plinth_terminal::numbers::within;
+use plinth_terminal::numbers::{seconds_within, within};
 use plinth_terminal::tls::TlsArguments;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -214,7 +214,7 @@ pub struct Common {
     #[arg(long)]
     json: bool,
     /// Seconds to wait for the service before giving up
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = within::<u64>(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = seconds_within(1..=86_400))]
     timeout: u64,
 }
 

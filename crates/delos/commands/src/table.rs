@@ -24,9 +24,10 @@ use plinth_runtime::net::Chosen;
 use plinth_runtime::real::block_on;
 use plinth_runtime::{Duration, Either, race, sleep};
 use plinth_terminal::choices::among;
-use plinth_terminal::commands::Commands;
+use plinth_terminal::commands::{Commands, wrong_usage};
 use plinth_terminal::configuration::ConfigArgument;
 use plinth_terminal::knobs::{parse_knob, parse_knobs};
+use plinth_terminal::numbers::seconds_within;
 use plinth_terminal::shell::answer::FormArguments;
 use plinth_terminal::shell::runner;
 use plinth_terminal::tls::{Listen, TlsArguments};
@@ -95,14 +96,17 @@ struct Shell {
     exec: Option<String>,
     #[command(flatten)]
     form: FormArguments,
+    /// Seconds to wait for an answer before giving up
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = seconds_within(1..=86_400))]
+    timeout: u64,
     #[command(flatten)]
     tls: TlsArguments,
 }
 
 #[derive(clap::Args, Debug)]
 struct Serve {
-    /// Be alone, over a log in files: directory for the log and the tables; made if it is not there
-    #[arg(long, value_name = "DIR", required_unless_present = "service")]
+    /// Be alone, over a log in files: directory for the log and the tables; made if it is not there. Or say -C
+    #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Be a gateway of this service, which keeps nothing: file of the service; NAME means NAME.delos
     #[arg(
@@ -130,7 +134,7 @@ struct Serve {
     #[arg(long)]
     open: bool,
     /// Address of a metrics page (/metrics) for Prometheus
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = ports::parse_address)]
     pages: Option<SocketAddr>,
     /// Set a limit or an interval; `--knob list` shows all knobs
     #[arg(long = "knob", value_name = "NAME=VALUE", value_parser = parse_knob)]
@@ -148,6 +152,11 @@ fn run(Commands { command }: Commands<Command>) -> Outcome {
     match command {
         Command::Cli(arguments) => block_on(shell(arguments)),
         Command::Server(serve) => {
+            if serve.data_dir.is_none() && serve.service.is_none() {
+                wrong_usage(
+                    "name --data-dir DIR, for tables of this process alone, or -C SERVICE, for those of a service",
+                );
+            }
             set_knobs(parse_knobs(&serve.knobs)?);
             trace_file::start(serve.trace.as_deref())?;
             let outcome = block_on(serve_tables(&serve));
@@ -245,7 +254,8 @@ async fn keep_page(listen: SocketAddr, page: Option<&Page>) -> Infallible {
 
 async fn shell(arguments: Shell) -> Outcome {
     let form = arguments.form.chosen();
-    let mut session = Session::connect(arguments.connect, &arguments.tls).await?;
+    let connecting = Session::connect(arguments.connect, &arguments.tls, arguments.timeout);
+    let mut session = connecting.await?;
     let ran = runner::run(&mut session, arguments.exec.as_deref(), form).await;
     runner::told(session.end(ran), form)
 }

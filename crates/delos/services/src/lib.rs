@@ -27,6 +27,7 @@ mod testing;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::Error;
+use plinth_core::similar::question;
 use plinth_delos::log::LogPos;
 use plinth_delos::replica::kind::Kind;
 use plinth_delos::stack::{Application, Failure};
@@ -246,7 +247,8 @@ pub fn whole_number(
 pub fn unknown<T>(operation: &str, all: &[&str]) -> Result<T, Failure<Refused>> {
     refuse!(
         "unknown_operation",
-        "there is no operation {operation:?}; there are {}",
+        "there is no operation {operation:?}; {}there are {}",
+        question(operation, all.iter().copied()),
         all.join(", ")
     )
 }

@@ -256,6 +256,11 @@ mod tests {
                     json!({}),
                     "there is no operation \"steal\"; there are acquire, renew",
                 ),
+                (
+                    "aquire",
+                    json!({}),
+                    "there is no operation \"aquire\"; did you mean `acquire'? there are",
+                ),
             ] {
                 let refused = locks.change(operation, request).expect_err(says);
                 assert!(refused.why.starts_with(says), "{refused:?}");

@@ -553,6 +553,29 @@ fn who_was_away_while_the_log_was_trimmed_ends_and_a_new_replica_is_a_copy() {
 }
 
 #[test]
+fn a_full_disk_is_in_the_status_of_its_replica_while_it_has_no_room() {
+    run(11, |nodes| async move {
+        create().await;
+        let known = RefCell::new(Known::default());
+        assert!(!status(2).await.disk_full);
+        control().set_disk_full(nodes[2].machine, true);
+        let is_full = |wanted: bool| async move {
+            let told = async {
+                while status(2).await.disk_full != wanted {
+                    sleep(Duration::from_millis(100)).await;
+                }
+            };
+            timeout(PATIENCE, told).await.expect("it is told");
+        };
+        race(is_full(true), push_some(&known, 1000)).await;
+        assert!(!status(0).await.disk_full, "its own is not full");
+        assert_eq!(status(2).await.waits_for, "", "it serves meanwhile");
+        control().set_disk_full(nodes[2].machine, false);
+        is_full(false).await;
+    });
+}
+
+#[test]
 fn a_process_that_cannot_be_what_it_is_asked_to_be_says_so() {
     run(8, |nodes| async move {
         create().await;

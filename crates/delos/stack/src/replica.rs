@@ -117,7 +117,7 @@ async fn run(config: Config, page: Option<Page>) -> Result<Infallible, String> {
         };
         (tell.0)(&format!("listens at {}; {what}", config.listen));
     }
-    let site = Site::new(config, transport, log_server.interface(), identity);
+    let site = Site::new(config, transport, &log_server, identity);
     let _serving = site::serve(&site);
     let living = async {
         let identity = site.adopted().await;

@@ -63,6 +63,8 @@ pub struct LocalStore {
     is_writing: Cell<bool>,
     /// Somebody copies what is on disk (copy.rs): nothing is flushed.
     held: Cell<usize>,
+    /// The last flush found no room on the disk.
+    waits_for_disk: Cell<bool>,
 }
 
 struct Snapshot {
@@ -126,6 +128,7 @@ impl LocalStore {
             next_snapshot: Cell::new(0),
             is_writing: Cell::new(false),
             held: Cell::new(0),
+            waits_for_disk: Cell::new(false),
         }))
     }
 
@@ -279,6 +282,11 @@ impl LocalStore {
         }
     }
 
+    /// Whether rows wait for room on the disk.
+    pub fn waits_for_disk(&self) -> bool {
+        self.waits_for_disk.get()
+    }
+
     /// Makes durable what was applied before the call, as far as no snapshot needs what was before it. One at a time.
     ///
     /// # Errors
@@ -316,7 +324,10 @@ impl LocalStore {
             batch.set(META, &words(&[target, checksum]));
         }
         self.flushing.set(target);
-        self.engine.commit(batch).await?;
+        let committed = self.engine.commit(batch).await;
+        let is_full = matches!(committed, Err(Error::disk_full));
+        self.waits_for_disk.set(is_full);
+        committed?;
         let (before, flushing) = (self.flushed.replace(target), self.flushing.get());
         assert!(
             before < target && flushing == target,

@@ -15,7 +15,7 @@ use plinth_identity::Identity;
 use plinth_rpc::Transport;
 use plinth_runtime::{Duration, now, sleep, timeout};
 use plinth_terminal::Outcome;
-use plinth_terminal::numbers::within;
+use plinth_terminal::numbers::{seconds_within, within};
 use plinth_terminal::tls::TlsArguments;
 use plinth_terminal::wording::counted;
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ pub struct RestoreArguments {
     #[arg(long, value_name = "PLACE", value_parser = places::parse)]
     from: String,
     /// Restore what the service was after this position of its log; without it all that is in the backup
-    #[arg(long, value_name = "POSITION")]
+    #[arg(long, value_name = "POSITION", value_parser = within::<u64>(..))]
     to_position: Option<u64>,
     /// A replica: its name, and where its process listens; once for each. The first one reads the backup. With :tls
     /// behind every address, all that use the service speak TLS with it
@@ -56,7 +56,7 @@ pub struct RestoreArguments {
     #[arg(long)]
     json: bool,
     /// Seconds to wait for the processes, and for the backup to be read, before giving up
-    #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = within::<u64>(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = seconds_within(1..=86_400))]
     timeout: u64,
     #[command(flatten)]
     tls: TlsArguments,
@@ -127,10 +127,17 @@ pub async fn backup(arguments: &Backup) -> Outcome {
     let common = &arguments.common;
     let service = Service::open(common).await?;
     let Some(place) = &arguments.to else {
-        let (engine, on) = (log_backup::GUARD.name.to_string(), false);
-        let pos = service.operate(SwitchEngine { engine, on }).await?;
-        let line = format!("the backup ends; from position {pos} on the log does not wait for it");
-        say(common, &line, &json!({ "on": false, "position": pos }));
+        let was_on = is_on(&service).await?;
+        let pos = end(&service).await?;
+        let line = match was_on {
+            true => format!("the backup ends; from position {pos} on the log does not wait for it"),
+            false => "no backup is on; nothing has changed".into(),
+        };
+        say(
+            common,
+            &line,
+            &json!({ "on": false, "position": pos, "was_on": was_on }),
+        );
         return Ok(());
     };
     let place = place.clone();
@@ -158,6 +165,20 @@ pub async fn backup(arguments: &Backup) -> Outcome {
         &as_json(&status),
     );
     Ok(())
+}
+
+/// Whether a replica knows of a backup that is kept.
+async fn is_on(service: &Service) -> Outcome<bool> {
+    let seen = service.look().await?;
+    let statuses = seen.iter().filter_map(|seen| seen.status.as_ref());
+    let mut engines = statuses.flat_map(|status| &status.engines);
+    Ok(engines.any(|(name, on)| *on && name == log_backup::GUARD.name))
+}
+
+/// The position from which on the log waits for no backup.
+async fn end(service: &Service) -> Outcome<u64> {
+    let (engine, on) = (log_backup::GUARD.name.to_string(), false);
+    service.operate(SwitchEngine { engine, on }).await
 }
 
 pub async fn restore(arguments: &RestoreArguments) -> Outcome {
@@ -194,6 +215,7 @@ pub async fn restore(arguments: &RestoreArguments) -> Outcome {
         counted(arguments.replicas.len(), "replica", "replicas")
     );
     println!("its file: {}", path.display());
+    create::tell_alone(replicas);
     Ok(())
 }
 
@@ -248,6 +270,10 @@ async fn make(
     make_log(transport, &file, greetings, replicas, restored.first).await?;
     let service = Service::of(file.clone(), arguments.timeout);
     create::await_all(&service, replicas.len()).await?;
+    // The engines are the old service's, of which one is on that lets the log wait for the old one's backup.
+    if is_on(&service).await? {
+        end(&service).await?;
+    }
     Ok((file, restored))
 }
 

@@ -5,6 +5,7 @@ use super::parting;
 use super::service::{GLANCE, RETRY_PAUSE, Seen, Service, Unanswered, answers, ask, at};
 use super::{AddReplica, At, Call, Common, Engine, ReconfigureLog, RemoveReplica, Trim, Upgrade};
 use plinth_coordination::{Coordinators, places};
+use plinth_core::similar::question;
 use plinth_delos::coordinated_register::CoordinatedRegister;
 use plinth_delos::quorum::messages::{Config, SERVERS_MAX};
 use plinth_delos::replica::messages::{
@@ -110,8 +111,9 @@ fn find<'a>(seen: &'a [Seen], name: &str, service: &Service) -> Outcome<&'a Seen
         .ok_or_else(|| {
             let names: Vec<&str> = seen.iter().map(|seen| seen.member.name.as_str()).collect();
             format!(
-                "service {} has no replica {name:?}; there are {}",
+                "service {} has no replica {name:?}; {}there are {}",
                 service.name(),
+                question(name, names.iter().copied()),
                 names.join(", ")
             )
         })

@@ -17,7 +17,8 @@ use plinth_rpc::Transport;
 use plinth_runtime::{Duration, join_all, now, random, sleep, timeout};
 use plinth_terminal::Outcome;
 use plinth_terminal::choices::{among, expected};
-use plinth_terminal::numbers::within;
+use plinth_terminal::connect::telling;
+use plinth_terminal::numbers::seconds_within;
 use plinth_terminal::tls::TlsArguments;
 use plinth_terminal::wording::counted;
 use serde_json::json;
@@ -50,7 +51,7 @@ pub struct Arguments {
     #[arg(long)]
     pub json: bool,
     /// Seconds to wait for the processes before giving up; the same may be tried again
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = within::<u64>(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = seconds_within(1..=86_400))]
     pub timeout: u64,
     #[command(flatten)]
     pub tls: TlsArguments,
@@ -99,7 +100,31 @@ pub async fn run(arguments: &Arguments) -> Outcome {
         counted(arguments.replicas.len(), "replica", "replicas")
     );
     println!("its file: {}", path.display());
+    tell_alone(&arguments.replicas);
     Ok(())
+}
+
+/// Says which replicas of a new service must stay up.
+pub fn tell_alone(replicas: &[At]) {
+    let names: Vec<&str> = replicas.iter().map(|at| &at.name[..]).collect();
+    let log = &names[..seats(names.len(), SERVERS_MAX)];
+    if let Some(line) = alone(log, names.len()) {
+        println!("{line}");
+    }
+}
+
+/// The line about log servers that are few although there are other replicas, or would be if there were more.
+pub fn alone(log_servers: &[&str], replicas: usize) -> Option<String> {
+    let remedy = match replicas {
+        0 | 1 => return None,
+        2 => "add a third replica",
+        _ => "`plinth delos reconfigure-log' lets others take part",
+    };
+    match log_servers {
+        [one] => Some(format!("all entries are on {one} alone: {remedy}")),
+        [one, other] => Some(format!("the log needs both {one} and {other}: {remedy}")),
+        _ => None,
+    }
 }
 
 /// Refuses a file that is there.
@@ -198,7 +223,10 @@ pub async fn greet_all(
 ) -> Outcome<Vec<Greeting>> {
     let limit = Duration::from_secs(seconds);
     let greet = |at: &At| timeout(limit, greet(transport.clone(), at.clone()));
-    let heard = join_all(replicas.iter().map(greet).collect::<Vec<_>>()).await;
+    let greeting = join_all(replicas.iter().map(greet).collect::<Vec<_>>());
+    let all: Vec<String> = replicas.iter().map(|at| at.address.to_string()).collect();
+    let why = async { Some(format!("not all processes answer at {}", all.join(", "))) };
+    let heard = telling(greeting, seconds, why).await;
     if let Some(Err(line)) = heard.iter().flatten().find(|heard| heard.is_err()) {
         return Err(line.clone());
     }
@@ -391,5 +419,30 @@ mod tests {
     fn one_more_process_is_not_one_more_that_is_needed() {
         let of = [1, 2, 3, 4, 5, 6, 7].map(|replicas| seats(replicas, 5));
         assert_eq!(of, [1, 1, 3, 3, 5, 5, 5]);
+    }
+
+    #[test]
+    fn who_has_all_entries_alone_is_named_with_the_remedy() {
+        assert_eq!(alone(&["a"], 1), None);
+        assert_eq!(alone(&["a", "b", "c"], 3), None);
+        for (log_servers, replicas, line) in [
+            (
+                &["a"][..],
+                2,
+                "all entries are on a alone: add a third replica",
+            ),
+            (
+                &["a", "b"],
+                2,
+                "the log needs both a and b: add a third replica",
+            ),
+            (
+                &["b"],
+                3,
+                "all entries are on b alone: `plinth delos reconfigure-log' lets others take part",
+            ),
+        ] {
+            assert_eq!(alone(log_servers, replicas).as_deref(), Some(line));
+        }
     }
 }

@@ -297,10 +297,11 @@ async fn serve(
         Either::Right(line) => return Err(line),
     }
     println!(
-        "{} of {}, kind {}",
+        "{} of {}, kind {}, from port {} on",
         counted(replicas.len(), "replica", "replicas"),
         arguments.name,
-        arguments.kind
+        arguments.kind,
+        arguments.port
     );
     println!("use it with: plinth delos status -C {}", pasted(path));
     if arguments.is_zelos() {

@@ -63,13 +63,14 @@ pub struct Arguments {
     cache_mib: u64,
     /// Address for ZooKeeper's clients, for a replica of kind zelos [default: port 2181 of the IP of --listen, or none
     /// with --zookeeper-secure-listen]
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = ports::parse_address)]
     zookeeper_listen: Option<SocketAddr>,
     /// Address for ZooKeeper's clients by TLS, for kind zelos; needs --tls-certificate-file and --tls-key-file
     #[arg(
         id = "secure_listen",
         long = "zookeeper-secure-listen",
-        value_name = "IP:PORT"
+        value_name = "IP:PORT",
+        value_parser = ports::parse_address
     )]
     secure_listen: Option<SocketAddr>,
     #[command(flatten)]
@@ -78,12 +79,12 @@ pub struct Arguments {
     tls: TlsArguments,
     /// Address of ZooKeeper's AdminServer (/commands) and of a page of its metrics (/metrics), for kind zelos. Beyond
     /// loopback it asks for a token if the replica has keys
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = ports::parse_address)]
     zookeeper_admin: Option<SocketAddr>,
     #[command(flatten)]
     clients: ForClients,
     /// Address of a metrics page (/metrics) for Prometheus
-    #[arg(long, alias = "metrics", value_name = "IP:PORT")]
+    #[arg(long, alias = "metrics", value_name = "IP:PORT", value_parser = ports::parse_address)]
     pages: Option<SocketAddr>,
     #[command(flatten)]
     serving: ServingArguments,
@@ -185,9 +186,9 @@ async fn door(arguments: &Arguments, mut options: Options) -> Outcome<Door> {
 /// Reads the keys beside the service's file in the data directory, and follows changes of them.
 async fn keys(directory: &Path, credentials: Credentials) -> Outcome<Task<()>> {
     let file = service_file(directory);
-    let keys = key_file::keyring(&file).await?;
     // The mark of keys may be another system's, whose directory it is.
     Tenant::Delos.check_of_server(directory).await?;
+    let keys = key_file::keyring(&file).await?;
     key_file::check_still_keyed(directory, &file, keys.is_some()).await?;
     credentials.set_keys(keys);
     let directory = directory.to_path_buf();
@@ -297,5 +298,9 @@ mod tests {
         );
         assert!(!line.contains("remove"), "{line}");
         std::fs::remove_dir_all(&directory).expect("it is there");
+        std::fs::write(&directory, "").expect("it is written");
+        let line = said().expect_err("it is a file");
+        assert!(line.contains("there is a file of that name"), "{line}");
+        std::fs::remove_file(&directory).expect("it is there");
     }
 }

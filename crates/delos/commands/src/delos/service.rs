@@ -12,8 +12,9 @@ use plinth_identity::Identity;
 use plinth_rpc::{Place, Request, Transport};
 use plinth_runtime::{Duration, Instant, join_all, now, sleep, timeout};
 use plinth_terminal::Outcome;
+use plinth_terminal::connect::telling;
 use plinth_terminal::tls::TlsArguments;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -43,6 +44,8 @@ pub struct Service {
     known: Rc<RefCell<VecDeque<SocketAddr>>>,
     end: Instant,
     seconds: u64,
+    /// A person is told why it waits, once.
+    tells: Cell<bool>,
 }
 
 /// A replica of the roster, with what its process says.
@@ -85,7 +88,9 @@ pub async fn load(path: &Path, tls: &TlsArguments) -> Outcome<ClusterFile> {
 impl Service {
     pub async fn open(common: &Common) -> Outcome<Service> {
         let file = load(&common.which.service, &common.which.tls).await?;
-        Ok(Service::of(file, common.timeout))
+        let service = Service::of(file, common.timeout);
+        service.tells.set(true);
+        Ok(service)
     }
 
     pub fn of(file: ClusterFile, seconds: u64) -> Service {
@@ -97,6 +102,7 @@ impl Service {
             known: Rc::new(RefCell::new(known)),
             end: now() + Duration::from_secs(seconds),
             seconds,
+            tells: Cell::new(false),
         }
     }
 
@@ -109,6 +115,7 @@ impl Service {
             known: self.known.clone(),
             end: now() + Duration::from_secs(seconds),
             seconds,
+            tells: Cell::new(false),
         }
     }
 
@@ -151,8 +158,21 @@ impl Service {
         answered.into_iter().next().map(|(_, status)| status.kind)
     }
 
+    /// Does `work`, and says after a while that it waits, if nobody was told before.
+    async fn telling<T>(&self, work: impl Future<Output = T>) -> T {
+        let why = async {
+            let line = format!("service {} does not answer yet", self.name());
+            self.tells.replace(false).then_some(line)
+        };
+        telling(work, self.seconds, why).await
+    }
+
     /// The replicas, as the one that knows most of the log says, in the order of their names.
     pub async fn look(&self) -> Outcome<Vec<Seen>> {
+        self.telling(self.look_quietly()).await
+    }
+
+    async fn look_quietly(&self) -> Outcome<Vec<Seen>> {
         let mut last_word = String::new();
         loop {
             let first = self.statuses(&self.file.addresses()).await;
@@ -257,6 +277,10 @@ impl Service {
     /// # Errors
     /// It is refused, or has no answer.
     pub async fn call(&self, called: CallService, reads: bool) -> Result<Bytes, Unanswered> {
+        self.telling(self.call_quietly(called, reads)).await
+    }
+
+    async fn call_quietly(&self, called: CallService, reads: bool) -> Result<Bytes, Unanswered> {
         let mut last_word = String::new();
         let mut next = self.known.borrow().clone();
         loop {

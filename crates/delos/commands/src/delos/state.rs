@@ -1,5 +1,6 @@
 //! `plinth delos status`.
 
+use super::create::alone;
 use super::service::{Seen, Service, answers, at};
 use super::{Common, backup};
 use plinth_delos::engines::log_backup;
@@ -34,13 +35,9 @@ pub async fn status(common: &Common) -> Outcome {
 
 /// The line if so few answer that the service cannot do anything.
 fn without_majority(service: &Service, seen: &[Seen], best: &ReplicaStatus) -> Option<String> {
-    let log = best.loglets.last();
-    let log = log.and_then(|(_, description)| Config::from_description(description));
-    let log_servers = log.iter().flat_map(|log| &log.servers);
-    let log_servers: Vec<SocketAddr> = log_servers.map(|server| server.address).collect();
     let groups = [
         ("coordinators", service.file.addresses()),
-        ("log servers", log_servers),
+        ("log servers", log_servers(best)),
     ];
     groups.into_iter().find_map(|(what, addresses)| {
         let (there, away): (Vec<_>, Vec<_>) = addresses
@@ -61,11 +58,44 @@ fn without_majority(service: &Service, seen: &[Seen], best: &ReplicaStatus) -> O
     })
 }
 
+/// Of the part of the log that takes the entries.
+fn log_servers(best: &ReplicaStatus) -> Vec<SocketAddr> {
+    let log = best.loglets.last();
+    let log = log.and_then(|(_, description)| Config::from_description(description));
+    let servers = log.iter().flat_map(|log| &log.servers);
+    servers.map(|server| server.address).collect()
+}
+
+/// What an operator should do: about processes that must stay up, and about full disks.
+fn advice(seen: &[Seen], best: &ReplicaStatus) -> Vec<String> {
+    let names: Vec<String> = log_servers(best).iter().map(|of| at(seen, *of)).collect();
+    let names: Vec<&str> = names.iter().map(|name| &name[..]).collect();
+    let is_full = |seen: &&Seen| seen.status.as_ref().is_some_and(|status| status.disk_full);
+    let full: Vec<&str> = seen
+        .iter()
+        .filter(is_full)
+        .map(|seen| &seen.member.name[..])
+        .collect();
+    let full = (!full.is_empty()).then(|| {
+        format!(
+            "the disk is full at {}: make room there; requests wait if too few log servers have some",
+            full.join(", ")
+        )
+    });
+    full.into_iter().chain(alone(&names, seen.len())).collect()
+}
+
 pub fn state(seen: &Seen) -> String {
-    match &seen.status {
-        None => "does not answer".into(),
-        Some(status) if status.waits_for.is_empty() => "serves".into(),
-        Some(status) => format!("waits for {}", status.waits_for),
+    let Some(status) = &seen.status else {
+        return "does not answer".into();
+    };
+    let state = match status.waits_for.is_empty() {
+        true => "serves".into(),
+        false => format!("waits for {}", status.waits_for),
+    };
+    match status.disk_full {
+        true => format!("{state}; its disk is full"),
+        false => state,
     }
 }
 
@@ -116,6 +146,9 @@ fn print(service: &Service, seen: &[Seen], best: &ReplicaStatus, backup: Option<
     println!("log");
     for (first, description) in &best.loglets {
         println!("  from {first:<10} {}", loglet(seen, description));
+    }
+    for line in advice(seen, best) {
+        println!("{line}");
     }
 }
 
@@ -170,6 +203,7 @@ fn as_json(
             "has_engines": one.member.engines,
             "state": state(one),
             "serves": one.serves(),
+            "disk_full": status.map(|status| status.disk_full),
             "applied": status.map(|status| status.applied),
             "flushed": status.map(|status| status.flushed),
             "in_view": best.in_view.contains(&one.id),
@@ -192,5 +226,59 @@ fn as_json(
         "backup": backup.map(backup::as_json),
         "engines": engines.collect::<Vec<_>>(),
         "log": loglets.collect::<Vec<_>>(),
+        "advice": advice(seen, best),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_core::Uid;
+    use plinth_delos::engines::roster::Member;
+    use plinth_rpc::Interface;
+
+    fn seen(id: u8, status: Option<ReplicaStatus>) -> Seen {
+        Seen {
+            id: id.into(),
+            member: Member {
+                name: format!("r{id}"),
+                address: ([10, 0, 0, id], 4700).into(),
+                log_server: Uid(id.into()),
+                engines: Vec::new(),
+                release: "1".into(),
+            },
+            status,
+        }
+    }
+
+    #[test]
+    fn a_full_disk_and_a_log_on_one_server_are_told() {
+        let config = Config {
+            loglet: Uid(1),
+            sequencer: ([10, 0, 0, 1], 4700).into(),
+            servers: vec![Interface::new(([10, 0, 0, 1], 4700).into(), Uid(1))],
+        };
+        let status = ReplicaStatus {
+            disk_full: true,
+            loglets: vec![(1, config.to_description())],
+            ..ReplicaStatus::default()
+        };
+        let both = [
+            seen(1, Some(status.clone())),
+            seen(2, Some(ReplicaStatus::default())),
+        ];
+        assert_eq!(state(&both[0]), "serves; its disk is full");
+        assert_eq!(state(&both[1]), "serves");
+        let said = advice(&both, &status);
+        assert!(said[0].starts_with("the disk is full at r1: "), "{said:?}");
+        assert_eq!(
+            said[1..],
+            ["all entries are on r1 alone: add a third replica"]
+        );
+        let alone = [seen(1, Some(ReplicaStatus::default()))];
+        assert_eq!(
+            advice(&alone, &ReplicaStatus::default()),
+            Vec::<String>::new()
+        );
+    }
 }

@@ -9,11 +9,11 @@ use plinth_runtime::metric::latency::bucket_of;
 use plinth_runtime::{Duration, Instant, join_all, now, sleep};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::block_on;
+use plinth_terminal::numbers::seconds_within;
 use plinth_terminal::watching::{How, Seen as Shown, Watched, watch};
 use serde_json::{Value, json};
 use std::pin::Pin;
 
-const PATIENCE_S: u64 = 5;
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
 /// What the replicas said at one moment, by their ids.
@@ -28,13 +28,16 @@ pub struct Arguments {
     which: Which,
     #[command(flatten)]
     how: How,
+    /// Seconds to wait for the service before giving up
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = seconds_within(1..=86_400))]
+    timeout: u64,
 }
 
 pub fn run(arguments: &Arguments) -> Outcome {
     block_on(async {
         let file = load(&arguments.which.service, &arguments.which.tls).await?;
         let mut screen = Screen {
-            service: Service::of(file, PATIENCE_S),
+            service: Service::of(file, arguments.timeout),
             before: None,
         };
         if arguments.how.is_once() {
@@ -317,6 +320,7 @@ mod tests {
             id: 1,
             release: "1".into(),
             waits_for: String::new(),
+            disk_full: false,
             applied: 100,
             flushed: 90,
             engines: vec![("batching".into(), true)],

@@ -4,12 +4,14 @@ use super::answer::Answer;
 use super::door::CODE;
 use super::help::{HELP, help};
 use super::secure::Connector;
+use plinth_runtime::{Duration, timeout};
 use plinth_table::language::{Statement, parse};
 use plinth_table::limits;
 use plinth_table::proto::{self, request::What};
 use plinth_table::request::{Operation, Request, Transaction};
 use plinth_table::service::TablesClient;
 use plinth_terminal::Outcome;
+use plinth_terminal::connect::telling;
 use plinth_terminal::shell::answer::Answer as Shown;
 use plinth_terminal::shell::complete::{Completer, complete};
 use plinth_terminal::shell::runner;
@@ -21,9 +23,49 @@ use tonic::transport::Endpoint;
 /// Rows of a `select` without a limit.
 const ROWS_DEFAULT: u64 = 1000;
 
+/// The answer of the server at `address`, which may take so many seconds.
+async fn answered<T>(
+    address: Listen,
+    seconds: u64,
+    asked: impl Future<Output = Result<T, Status>>,
+) -> Outcome<T> {
+    let why = async {
+        Some(format!(
+            "the server of tables at {address} has not answered yet"
+        ))
+    };
+    let answer = telling(timeout(Duration::from_secs(seconds), asked), seconds, why).await;
+    match answer {
+        Some(answer) => answer.map_err(|status| explain(address, &status)),
+        None => Err(format!(
+            "-C {address}: no answer within {seconds} s; what a statement changes may still be done"
+        )),
+    }
+}
+
+fn explain(address: Listen, status: &Status) -> String {
+    let word = status
+        .metadata()
+        .get(CODE)
+        .and_then(|word| word.to_str().ok());
+    match word {
+        Some(word) => format!("{word}: {}", status.message()),
+        // It was made here: what a server says has no source.
+        None if status.source().is_some() => {
+            format!(
+                "-C {address}: {}; is a server of tables there (`plinth table server`)?",
+                status.message()
+            )
+        }
+        None => format!("-C {address}: {}", status.message()),
+    }
+}
+
 pub struct Session {
     address: Listen,
     client: TablesClient,
+    /// How long an answer may take.
+    seconds: u64,
     /// Between `begin` and `commit`.
     open: Option<Transaction>,
 }
@@ -33,7 +75,7 @@ impl Session {
     ///
     /// # Errors
     /// TLS is wanted, and the certificates are missing or wrong: a line for the user.
-    pub async fn connect(address: Listen, tls: &TlsArguments) -> Outcome<Session> {
+    pub async fn connect(address: Listen, tls: &TlsArguments, seconds: u64) -> Outcome<Session> {
         let endpoint = Endpoint::from_shared(format!("http://{}", address.address));
         let endpoint = endpoint.map_err(|error| format!("--connect {address}: {error}"))?;
         let channel = match address.is_tls() {
@@ -48,6 +90,7 @@ impl Session {
         Ok(Session {
             address,
             client: TablesClient::new(channel),
+            seconds,
             open: None,
         })
     }
@@ -63,28 +106,9 @@ impl Session {
         }
     }
 
-    fn explain(&self, status: &Status) -> String {
-        let word = status
-            .metadata()
-            .get(CODE)
-            .and_then(|word| word.to_str().ok());
-        match word {
-            Some(word) => format!("{word}: {}", status.message()),
-            // It was made here: what a server says has no source.
-            None if status.code() == tonic::Code::Unavailable || status.source().is_some() => {
-                format!(
-                    "-C {}: {}; is a server of tables there (`plinth table server`)?",
-                    self.address,
-                    status.message()
-                )
-            }
-            None => format!("-C {}: {}", self.address, status.message()),
-        }
-    }
-
     async fn send(&mut self, request: proto::Request) -> Outcome<proto::Answer> {
-        let answer = self.client.execute(request).await;
-        answer.map_err(|status| self.explain(&status))
+        let (address, seconds) = (self.address, self.seconds);
+        answered(address, seconds, self.client.execute(request)).await
     }
 
     async fn commit(&mut self, transaction: Transaction) -> Outcome<Answer> {
@@ -183,8 +207,8 @@ impl Session {
                     .last()
                     .map_or(String::new(), |last| last.name.clone()),
             };
-            let told = self.client.describe(asked).await;
-            let told = told.map_err(|status| self.explain(&status))?;
+            let (address, seconds) = (self.address, self.seconds);
+            let told = answered(address, seconds, self.client.describe(asked)).await?;
             tables.extend(told.tables);
             if !told.more {
                 return Ok(tables);
@@ -205,8 +229,8 @@ impl Session {
         loop {
             let left = wanted - found.rows.len() as u64;
             query.limit = left.min(limits::PAGE_ROWS as u64) as u32;
-            let page = self.client.read(query.clone()).await;
-            let page = page.map_err(|status| self.explain(&status))?;
+            let (address, seconds) = (self.address, self.seconds);
+            let page = answered(address, seconds, self.client.read(query.clone())).await?;
             let (mut rows, scanned) = (found.rows, found.scanned + page.scanned);
             found = page;
             rows.append(&mut found.rows);
@@ -272,6 +296,18 @@ fn following(words: &[String]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_says_that_its_service_is_away_is_there() {
+        let address: Listen = "127.0.0.1:4680".parse().expect("an address");
+        let line = explain(address, &Status::unavailable("service x does not answer"));
+        assert_eq!(line, "-C 127.0.0.1:4680: service x does not answer");
+        let line = plinth_terminal::connect::block_on(async {
+            answered::<()>(address, 1, std::future::pending()).await
+        });
+        let line = line.expect_err("nobody answers");
+        assert!(line.contains("no answer within 1 s"), "{line}");
+    }
 
     #[test]
     fn names_of_statements_are_completed_word_by_word() {

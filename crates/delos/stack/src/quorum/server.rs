@@ -169,6 +169,7 @@ struct Keeper {
     sequencer: Option<Uid>,
     /// Of the log server.
     failed: Watch<Option<Error>>,
+    waits_for_disk: Rc<Cell<usize>>,
 }
 
 impl Keeper {
@@ -330,12 +331,14 @@ impl Keeper {
     }
 
     async fn write(&mut self, block: &FinishedBlock) -> Result<Position, Error> {
+        let mut waiting = None;
         loop {
             match self.try_to_write(block).await {
                 // Nothing is lost, and nothing is answered. The others are a majority.
                 Err(Error::disk_full) => {
                     probe!("quorum_server_waits_for_disk");
                     trace_warn!("QuorumDiskFull", "loglet" => self.id);
+                    waiting.get_or_insert_with(|| Waiting::begin(&self.waits_for_disk));
                     sleep(DISK_FULL_PAUSE).await;
                 }
                 result => return result,
@@ -373,6 +376,22 @@ impl Keeper {
     }
 }
 
+/// A loglet that waits for room on the disk.
+struct Waiting(Rc<Cell<usize>>);
+
+impl Waiting {
+    fn begin(all: &Rc<Cell<usize>>) -> Waiting {
+        all.set(all.get() + 1);
+        Waiting(all.clone())
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
 struct Opened {
     loglet: Rc<Loglet>,
     ask: QueueSender<Asked>,
@@ -383,6 +402,8 @@ struct Server {
     directory: PathBuf,
     loglets: RefCell<BTreeMap<Uid, Opened>>,
     failed: Watch<Option<Error>>,
+    /// Loglets that wait for room on the disk.
+    waits_for_disk: Rc<Cell<usize>>,
 }
 
 impl Server {
@@ -423,6 +444,7 @@ impl Server {
             disk,
             sequencer: None,
             failed: self.failed.clone(),
+            waits_for_disk: self.waits_for_disk.clone(),
         };
         Opened {
             loglet,
@@ -574,6 +596,7 @@ impl LogServer {
                 directory: directory.to_path_buf(),
                 loglets: RefCell::default(),
                 failed: Watch::default(),
+                waits_for_disk: Rc::default(),
             });
             server.open_all().await?;
             Ok(LogServer {
@@ -592,6 +615,11 @@ impl LogServer {
     /// What a [`Config`](crate::quorum::messages::Config) names it by.
     pub fn interface(&self) -> Interface {
         self.interface
+    }
+
+    /// How many loglets wait for room on the disk, now and later.
+    pub fn waits_for_disk(&self) -> Rc<Cell<usize>> {
+        self.server.waits_for_disk.clone()
     }
 
     /// Resolves when the disk fails. What it has of a loglet is not used any more then, and its process should start

@@ -70,6 +70,8 @@ record! {
         pub release: String,
         /// What it waits for; empty if it serves.
         pub waits_for: String,
+        /// Its disk has no room: for its rows, or for its part of the log.
+        pub disk_full: bool,
         pub applied: u64,
         pub flushed: u64,
         /// Each switchable engine, and whether it is on.

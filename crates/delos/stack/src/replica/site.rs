@@ -18,10 +18,12 @@ use crate::backup::PLACE_BYTES_MAX;
 use crate::engines::roster::{self, Member};
 use crate::log::LogError;
 use crate::quorum::messages::Config as LogletConfig;
+use crate::quorum::server::LogServer;
 use crate::stack::Lost;
 use crate::stacks::{ENGINES, engine};
 use plinth_coordination::ClusterFile;
 use plinth_core::Error;
+use plinth_core::similar::question;
 use plinth_rpc::{Interface, Registration, Request, Responder, Transport};
 use plinth_runtime::metric::page::{Page, Samples};
 use plinth_runtime::sync::Watch;
@@ -47,6 +49,8 @@ pub struct Site {
     pub config: Config,
     pub transport: Transport,
     log_server: Interface,
+    /// Parts of the log that wait here for room on the disk.
+    waits_for_disk: Rc<Cell<usize>>,
     identity: Watch<Option<Identity>>,
     is_adopting: Cell<bool>,
     /// Empty if it serves.
@@ -61,13 +65,14 @@ impl Site {
     pub fn new(
         config: Config,
         transport: Transport,
-        log_server: Interface,
+        log_server: &LogServer,
         identity: Option<Identity>,
     ) -> Rc<Site> {
         Rc::new(Site {
             config,
             transport,
-            log_server,
+            log_server: log_server.interface(),
+            waits_for_disk: log_server.waits_for_disk(),
             identity: Watch::new(identity),
             is_adopting: Cell::new(false),
             waits_for: RefCell::new("an operator to make it a replica of a service".into()),
@@ -293,11 +298,13 @@ impl Site {
             id: self.identity.get().map_or(0, |identity| identity.id),
             release,
             waits_for: self.waits_for.borrow().clone(),
+            disk_full: self.waits_for_disk.get() > 0,
             ..ReplicaStatus::default()
         };
         if let Ok(running) = self.running() {
             let store = running.replica.store();
             (status.applied, status.flushed) = (store.applied(), store.flushed());
+            status.disk_full |= store.waits_for_disk();
             status.loglets = running.log.parts();
             running.replica.describe(&mut status)?;
         }
@@ -342,8 +349,9 @@ impl Site {
         let Some(engine) = engine(&asked.engine) else {
             let names = ENGINES.map(|engine| engine.name);
             return Err(format!(
-                "there is no engine {:?}; there are {}",
+                "there is no engine {:?}; {}there are {}",
                 asked.engine,
+                question(&asked.engine, names),
                 names.join(", ")
             ));
         };
