@@ -126,7 +126,7 @@ struct Tpcc {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = within::<u32>(1..=100_000))]
     clients: u32,
     /// Seconds to run before measuring
-    #[arg(long, value_name = "S", default_value = "1", value_parser = parse_warmup)]
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_warmup)]
     warmup: Duration,
     /// Intervals of each mode, in turn
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u32>(1..=1000))]

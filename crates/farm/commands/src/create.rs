@@ -7,7 +7,8 @@ use plinth_farm_member::CoordinatedRegister;
 use plinth_farm_server::{Asked, caller, create, unless_denied};
 use plinth_runtime::{Duration, timeout};
 use plinth_terminal::Outcome;
-use plinth_terminal::numbers::within;
+use plinth_terminal::connect::telling;
+use plinth_terminal::numbers::{seconds_within, within};
 use plinth_terminal::wording::counted;
 
 /// What is chosen when a cluster is made, and never changed.
@@ -63,7 +64,7 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     /// Seconds to wait for the coordinators before giving up; the same may be tried again
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = within::<u64>(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = seconds_within(1..=86_400))]
     timeout: u64,
 }
 
@@ -75,7 +76,8 @@ pub async fn run(arguments: &Arguments) -> Outcome {
     let register = CoordinatedRegister::new(&transport, &Coordinators::from(file.clone()));
     let limit = Duration::from_secs(arguments.timeout);
     let made = unless_denied(&transport, &file, create(&register, &plan));
-    let made = timeout(limit, made).await;
+    let why = async { Some("no majority of the coordinators answers".into()) };
+    let made = telling(timeout(limit, made), arguments.timeout, why).await;
     let (_, is_new) = made.unwrap_or_else(|| {
         Err(format!(
             "no majority of the coordinators answers within {} s: start their processes (`plinth farm server`)",
@@ -83,7 +85,12 @@ pub async fn run(arguments: &Arguments) -> Outcome {
         ))
     })??;
     if !is_new {
-        return Err("there is a cluster already; it is left as it is".into());
+        return Err(
+            "there is a cluster already, and it is left as it is: its machines serve when as many of them run as it \
+             was made with (`plinth farm status` tells what it lacks); another one needs a cluster file of its own, \
+             and empty data directories"
+                .into(),
+        );
     }
     if arguments.json {
         println!(

@@ -277,8 +277,11 @@ impl Running {
         first: FirstPort,
         works: bool,
     ) -> Outcome<Running> {
-        let name = format!("plinth-farm-{name}-{}", std::process::id());
-        let above = std::env::temp_dir().join(name);
+        let begin = format!("plinth-farm-{name}-");
+        for line in former::sweep_killed(&std::env::temp_dir(), &begin, memory_of).await {
+            eprintln!("plinth: {line}");
+        }
+        let above = std::env::temp_dir().join(format!("{begin}{}", std::process::id()));
         let fleet = Fleet::prepare(&above, shape, first, None, works).await?;
         Ok(Running {
             fleet,

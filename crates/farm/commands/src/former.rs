@@ -110,6 +110,48 @@ pub async fn sweep(above: &Path, kept: &str, memory: impl Fn(&str) -> PathBuf) -
     lines
 }
 
+/// Removes what processes have left in `above` that were killed: their directories, whose names are `begin` and the
+/// number of the process, with all data in them, and the memories. Returns lines for the user.
+pub async fn sweep_killed(
+    above: &Path,
+    begin: &str,
+    memory: impl Fn(&str) -> PathBuf,
+) -> Vec<String> {
+    let names = disk::list_dir(above).await.unwrap_or_default();
+    let mut lines = Vec::new();
+    for name in names.iter().filter(|name| is_of_killed(name, begin)) {
+        let own = above.join(name);
+        let Ok(lock) = disk::lock_dir(&own).await else {
+            continue; // another user's
+        };
+        let told = sweep(&own, "", &memory).await;
+        let clusters = disk::list_dir(&own).await.unwrap_or_default();
+        let ids = clusters.iter().filter_map(|name| name.strip_prefix(PREFIX));
+        let mut are_alive = false;
+        for id in ids {
+            are_alive |= is_alive(&memory(id)).await;
+        }
+        lines.extend(told);
+        drop(lock);
+        if !are_alive && std::fs::remove_dir_all(&own).is_ok() {
+            lines.push(format!(
+                "removed what a killed run has left: {}",
+                own.display()
+            ));
+        }
+    }
+    lines
+}
+
+/// Whether the name is `begin` and the number of a process that is no more.
+fn is_of_killed(name: &str, begin: &str) -> bool {
+    let process = name.strip_prefix(begin);
+    let is_number = |of: &&str| !of.is_empty() && of.bytes().all(|b| b.is_ascii_digit());
+    process
+        .filter(is_number)
+        .is_some_and(|of| !Path::new("/proc").join(of).exists())
+}
+
 /// Whether a process has one of the memories in this directory, or may have it.
 async fn is_alive(memories: &Path) -> bool {
     for name in disk::list_dir(memories).await.unwrap_or_default() {
@@ -260,6 +302,43 @@ mod tests {
                 "{lines:?}"
             );
             assert!(!directory(&above, &alive).exists());
+            Ok(())
+        })
+        .expect("the directory is written");
+        std::fs::remove_dir_all(&above).expect("it is there");
+    }
+
+    #[test]
+    fn what_a_killed_run_has_left_is_removed_with_its_memories_and_no_other() {
+        let name = format!("plinth-killed-{}", std::process::id());
+        let above = std::env::temp_dir().join(name);
+        let memories = |id: &str| above.join("shm").join(id);
+        let id = format!("{:016x}", 1);
+        let own = std::process::id().to_string();
+        let names = [
+            "run-4194305",
+            &format!("run-{own}"),
+            "run-x",
+            "other-4194305",
+        ];
+        block_on(async {
+            for name in names {
+                let at = directory(&above.join(name), &id);
+                disk::create_dir_all(&machine(&at, 0).join("machine"))
+                    .await
+                    .map_err(cannot_use(&above))?;
+            }
+            std::fs::create_dir_all(memories(&id)).expect("it is made");
+            let lines = sweep_killed(&above, "run-", memories).await;
+            assert_eq!(lines.len(), 2, "{lines:?}");
+            assert!(lines[1].contains("what a killed run has left"), "{lines:?}");
+            let are_there = names.map(|name| above.join(name).exists());
+            assert_eq!(are_there, [false, true, true, true]);
+            assert!(!memories(&id).exists());
+            assert_eq!(
+                sweep_killed(&above, "run-", memories).await,
+                Vec::<String>::new()
+            );
             Ok(())
         })
         .expect("the directory is written");

@@ -32,7 +32,7 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR")]
     memory_dir: Option<PathBuf>,
     /// Number of the machine [default: the lowest that nobody has]
-    #[arg(long, alias = "machine", value_name = "N")]
+    #[arg(long, alias = "machine", value_name = "N", value_parser = within::<u16>(..))]
     number: Option<u16>,
     /// Name of the zone, for example a rack: no two replicas are in one zone if there are others [default: the host]
     #[arg(long, value_name = "NAME", default_value = "")]
@@ -46,7 +46,7 @@ pub struct Arguments {
     #[command(flatten)]
     plan: PlanArguments,
     /// Address of a metrics page (/metrics) for Prometheus
-    #[arg(long, alias = "metrics", value_name = "IP:PORT")]
+    #[arg(long, alias = "metrics", value_name = "IP:PORT", value_parser = ports::parse_address)]
     pages: Option<SocketAddr>,
     #[command(flatten)]
     serving: ServingArguments,

@@ -10,7 +10,9 @@ use plinth_farm_structures::kv::{Database, RangeOptions, Transaction};
 use plinth_runtime::real::block_on;
 use plinth_runtime::{Duration, Either, race, timeout};
 use plinth_terminal::Outcome;
-use plinth_terminal::numbers::within;
+use plinth_terminal::connect::telling;
+use plinth_terminal::interrupts;
+use plinth_terminal::numbers::seconds_within;
 use plinth_terminal::shell::answer::{Answer, FormArguments};
 use plinth_terminal::shell::complete::{Completer, complete};
 use plinth_terminal::shell::help::{ESCAPING, Help, page};
@@ -39,7 +41,7 @@ pub struct Arguments {
     #[command(flatten)]
     form: FormArguments,
     /// Seconds to wait for the cluster before giving up
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = within::<u64>(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = seconds_within(1..=86_400))]
     timeout: u64,
 }
 
@@ -65,7 +67,7 @@ pub fn run(arguments: Arguments) -> Outcome {
     {
         // A thread may still wait for a line, and the process would wait for it.
         eprintln!("plinth: farm cli: {line}");
-        std::process::exit(1);
+        std::process::exit(interrupts::exit_code().into());
     }
     outcome.map_err(|line| format!("farm cli: {line}"))
 }
@@ -77,13 +79,14 @@ async fn serve(arguments: &Arguments) -> Outcome {
         None => own_address(file.addresses()[0])?,
     };
     let limit = Duration::from_secs(arguments.timeout);
-    let guest = Guest::enter(GuestConfig {
+    let entering = Guest::enter(GuestConfig {
         cluster: file.clone(),
         memory_directory: arguments.memory_dir.clone(),
         address,
         limit,
-    })
-    .await?;
+    });
+    let why = async { Some("the cluster has not let it in yet".into()) };
+    let guest = telling(entering, arguments.timeout, why).await?;
     let left = guest.joined.node.left().clone();
     let using = async {
         let database = timeout(limit, guest.database()).await;

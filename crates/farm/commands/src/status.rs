@@ -7,7 +7,8 @@ use plinth_farm_member::Cluster;
 use plinth_farm_server::{MachineStatus, Seen, Survey, caller, survey};
 use plinth_runtime::Duration;
 use plinth_terminal::Outcome;
-use plinth_terminal::numbers::within;
+use plinth_terminal::connect::telling;
+use plinth_terminal::numbers::seconds_within;
 use plinth_terminal::wording::counted;
 use serde_json::{Value, json};
 
@@ -19,14 +20,16 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     /// Seconds to wait for the coordinators
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = within::<u64>(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = seconds_within(1..=86_400))]
     timeout: u64,
 }
 
 pub async fn run(arguments: &Arguments) -> Outcome {
     let file = arguments.cluster.load_for_tool().await?;
     let limit = Duration::from_secs(arguments.timeout);
-    let seen = survey(&caller(&file), &file, limit).await;
+    let caller = caller(&file);
+    let why = async { Some("not all answer".into()) };
+    let seen = telling(survey(&caller, &file, limit), arguments.timeout, why).await;
     match arguments.json {
         true => println!("{:#}", as_json(&seen)),
         false => println!("{}", text(&seen)),

@@ -1,9 +1,12 @@
-//! Processes whose keys or certificates do not let them take part.
+//! Why the coordinators do not tell a process what it wants: they do not answer, they keep something else, or its keys
+//! or certificates do not let it take part.
 
-use plinth_coordination::ClusterFile;
+use plinth_coordination::{ClusterFile, Look, look_at};
+use plinth_core::Error;
+use plinth_farm_member::CoordinatedRegister;
 use plinth_identity::Identity;
 use plinth_rpc::Transport;
-use plinth_runtime::{Either, race};
+use plinth_runtime::{Either, join_all, race};
 
 /// For a process that listens to nobody. Whoever reads what the coordinators keep proves to be a server.
 pub fn caller(file: &ClusterFile) -> Transport {
@@ -45,4 +48,38 @@ pub async fn unless_denied<T>(
         Either::Left(answer) => Ok(answer),
         Either::Right(_) => Err(denial(transport, file).unwrap_or_default()),
     }
+}
+
+/// Why the record cannot be read: a line for the user.
+pub async fn other_state(register: &CoordinatedRegister, error: Error) -> String {
+    match error {
+        Error::file_corrupt => register.not_a_record().await,
+        error => format!("the coordinators: {error}"),
+    }
+}
+
+/// The coordinators that do not answer, each with the reason, for a line.
+///
+/// # Errors
+/// One is of another cluster: a line for the user.
+pub async fn silent_coordinators(
+    transport: &Transport,
+    file: &ClusterFile,
+) -> Result<String, String> {
+    let looks = file
+        .coordinators
+        .iter()
+        .map(|at| look_at(transport, file, at));
+    let looks = join_all(looks).await;
+    let looks: Vec<_> = file.coordinators.iter().zip(looks).collect();
+    if let Some((at, _)) = looks.iter().find(|(_, look)| *look == Look::OtherCluster) {
+        return Err(format!(
+            "the coordinator {at} belongs to another cluster: name the right cluster file with -C"
+        ));
+    }
+    let silent = looks
+        .iter()
+        .filter(|(_, look)| !matches!(look, Look::Answers { .. }));
+    let silent: Vec<String> = silent.map(|(at, look)| format!("{at} ({look})")).collect();
+    Ok(silent.join(", "))
 }

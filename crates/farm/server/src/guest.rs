@@ -1,10 +1,9 @@
 //! A member without data: it runs transactions, and others hold nothing of it.
 
 use crate::access::Access;
-use crate::denial::{caller, unless_denied};
+use crate::denial::{caller, other_state, silent_coordinators, unless_denied};
 use crate::join::{Joined, Joining};
-use crate::machine::{self, Number};
-use crate::process::other_state;
+use crate::machine::{self, Held, Number};
 use crate::{plan, root};
 use plinth_coordination::{ClusterFile, Coordinators};
 use plinth_farm_member::{CoordinatedRegister, Left, Register, View};
@@ -57,31 +56,49 @@ pub fn while_moving(cluster: &ClusterFile) -> &'static str {
     }
 }
 
+/// Why nobody has let it in: a line for the user.
+async fn not_let_in(config: &GuestConfig) -> String {
+    let (file, seconds) = (&config.cluster, config.limit.as_secs());
+    match silent_coordinators(&caller(file), file).await {
+        Err(line) => return line,
+        Ok(silent) if !silent.is_empty() => {
+            return format!(
+                "it is not let in within {seconds} s; coordinators that do not answer: {silent}; check that their \
+                 processes run and that the file is theirs"
+            );
+        }
+        Ok(_) => {}
+    }
+    format!(
+        "it is not let in within {seconds} s; `plinth farm status` tells what the cluster lacks{}",
+        while_moving(file)
+    )
+}
+
 impl Guest {
     /// Waits until it is a member. Errors: a line for the user.
     pub fn enter(config: GuestConfig) -> Boxed<'static, Result<Guest, String>> {
         Box::pin(async move {
-            let limit = config.limit;
-            let entering = async {
+            let (limit, held) = (config.limit, Held::default());
+            let mut entering = Box::pin(async {
                 loop {
-                    if let Some(guest) = Guest::try_enter(&config).await? {
+                    if let Some(guest) = Guest::try_enter(&config, &held).await? {
                         return Ok(guest);
                     }
                 }
-            };
-            let guest = timeout(limit, entering).await;
-            guest.unwrap_or_else(|| {
-                Err(format!(
-                    "it is not let in within {} s; `plinth farm status` tells what the cluster lacks{}",
-                    limit.as_secs(),
-                    while_moving(&config.cluster)
-                ))
-            })
+            });
+            if let Some(entered) = timeout(limit, &mut entering).await {
+                return entered;
+            }
+            // While it lives still: afterwards the memory may be another process's.
+            held.remove().await;
+            drop(entering);
+            Err(not_let_in(&config).await)
         })
     }
 
     /// `None`: another host has its number.
-    async fn try_enter(config: &GuestConfig) -> Result<Option<Guest>, String> {
+    async fn try_enter(config: &GuestConfig, held: &Held) -> Result<Option<Guest>, String> {
         let transport = caller(&config.cluster);
         let coordinators = Coordinators::from(config.cluster.clone());
         let register = CoordinatedRegister::new(&transport, &coordinators);
@@ -96,6 +113,7 @@ impl Guest {
         let sizes = plan::sizes(&record.cluster, 0);
         let layout = plan::layout(&record.cluster, &sizes, false);
         let local = machine::start(&directory, &record, Number::Highest, &layout, 0).await?;
+        held.set(&local);
         let at = SocketAddr::new(config.address, 0);
         let listener = listen(at).await;
         let listener = listener.map_err(|error| ADDRESS.refused(at, &error))?;
@@ -123,7 +141,10 @@ impl Guest {
                 guest.leave().await;
                 Ok(None)
             }
-            Some(left) => Err(left.to_string()),
+            Some(left) => {
+                guest.leave().await;
+                Err(left.to_string())
+            }
         }
     }
 

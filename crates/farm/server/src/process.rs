@@ -1,15 +1,14 @@
 //! A server: from its start to its end.
 
-use crate::denial::denial;
+use crate::denial::{caller, denial, other_state, silent_coordinators};
 use crate::join::{Joined, Joining};
 use crate::machine::{self, Held, Number};
 use crate::plan::{self, Asked, Plan, memory_socket};
 use crate::status::{Own, shares};
+use crate::survey::{counted, survey};
 use crate::{metrics, root};
-use plinth_coordination::{
-    ClusterFile, Coordinators, Look, Tenant, cannot_use, coordinator, key_file, look_at,
-};
-use plinth_core::{Error, Uid};
+use plinth_coordination::{ClusterFile, Coordinators, Tenant, cannot_use, coordinator, key_file};
+use plinth_core::Uid;
 use plinth_farm_fabric::Machine;
 use plinth_farm_member::{self as member, CoordinatedRegister, Left, Record, Register};
 use plinth_farm_memory::Sizes;
@@ -19,8 +18,8 @@ use plinth_rpc::{Credentials, Transport};
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::net::Chosen;
 use plinth_runtime::{
-    Boxed, Duration, Either, Task, TaskGroup, disk, join_all, net, race, random, sleep, spawn,
-    timeout, trace_warn,
+    Boxed, Duration, Either, Task, TaskGroup, disk, net, race, random, sleep, spawn, timeout,
+    trace_warn,
 };
 use std::convert::Infallible;
 use std::future::Future;
@@ -41,6 +40,8 @@ pub fn has_disk(data_directory: &Path) -> bool {
 /// Between two looks at what a process waits for.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const CACHE_BYTES: usize = 16 << 20;
+/// Between two looks at whether there is anybody who lets a machine in.
+const GONE_LOOK_INTERVAL: Duration = Duration::from_secs(10);
 /// How an operator chooses the addresses of a process, and of its memory.
 const LISTEN: Chosen = Chosen::By("--listen");
 const SOCKET: Chosen = Chosen::Behind("--listen");
@@ -100,14 +101,6 @@ pub fn create<'a>(
         let is_new = record.cluster.id == id;
         Ok((record, is_new))
     })
-}
-
-/// Why the record cannot be read: a line for the user.
-pub async fn other_state(register: &CoordinatedRegister, error: Error) -> String {
-    match error {
-        Error::file_corrupt => register.not_a_record().await,
-        error => format!("the coordinators: {error}"),
-    }
 }
 
 /// Where the memory is served whose process is at `address`, which `flag` says.
@@ -206,13 +199,23 @@ pub fn serve(config: Config) -> Boxed<'static, Result<(), String>> {
         let key = config.cluster.key();
         let (_lock, was_used) = prepare(&config.data_directory, &key).await?;
         let known = config.known();
-        let credentials = key_file::of_server(&config.cluster_file, &config.data_directory).await?;
+        let (file, directory) = (&config.cluster_file, &config.data_directory);
+        let keys = key_file::keyring(file).await?;
+        let has_keys = keys.is_some();
+        if !has_keys {
+            key_file::check_still_keyed(directory, file, false).await?;
+        }
+        let credentials = Credentials::new(keys, plinth_identity::Identity::Server);
         let credentials = config.cluster.protected(credentials);
         let transport =
             Transport::listen_as(config.listen, config.public, credentials.clone()).await;
         let transport = transport.map_err(|error| LISTEN.refused(config.listen, &error))?;
         let listener = net::listen(socket).await;
         let listener = listener.map_err(|error| SOCKET.refused(socket, &error))?;
+        if has_keys {
+            // Not before it listens: one that cannot leaves nothing.
+            key_file::check_still_keyed(directory, file, true).await?;
+        }
         let _keys = follow_keys(&config, &credentials);
         if !was_used {
             own_directory(&config.data_directory, &key).await?;
@@ -289,26 +292,8 @@ async fn find_record(
                     wait_for(format!("a majority of the coordinators: {denied}"));
                     continue;
                 }
-                let looks = file
-                    .coordinators
-                    .iter()
-                    .map(|at| look_at(transport, file, at));
-                let looks = join_all(looks).await;
-                let looks: Vec<_> = file.coordinators.iter().zip(looks).collect();
-                if let Some((at, _)) = looks.iter().find(|(_, look)| *look == Look::OtherCluster) {
-                    return Err(format!(
-                        "the coordinator {at} belongs to another cluster: name the right cluster file with -C"
-                    ));
-                }
-                let silent = looks
-                    .iter()
-                    .filter(|(_, look)| !matches!(look, Look::Answers { .. }));
-                let silent: Vec<String> =
-                    silent.map(|(at, look)| format!("{at} ({look})")).collect();
-                wait_for(format!(
-                    "a majority of the coordinators: {}",
-                    silent.join(", ")
-                ));
+                let silent = silent_coordinators(transport, file).await?;
+                wait_for(format!("a majority of the coordinators: {silent}"));
             }
         }
     }
@@ -388,6 +373,10 @@ async fn live_once(
         async move { follow(&told, &owner, &tell).await },
     );
     tasks.spawn("farm root", keep_root(joined.clone(), sizes));
+    let (file, told, tell) = (config.cluster.clone(), joined.clone(), config.tell.clone());
+    tasks.spawn("farm gone", async move {
+        tell_if_gone(&told, &file, &tell).await
+    });
     let does_work = config.work.is_some();
     let work = config.work.take();
     let working = async {
@@ -508,19 +497,20 @@ async fn follow(joined: &Joined, own: &Own, tell: &Tell) {
                 told = (view.number(), lost);
                 let (master, has) = (view.record.master(), shares(&view.record, number));
                 tell(&format!(
-                    "it is a member: machine {number} in configuration {} of {} machines, whose master is machine {}; \
-                     it is the primary of {} regions, a backup of {}, and copies {}",
+                    "it is a member: machine {number} in configuration {} of {}, whose master is machine {}; it is the \
+                     primary of {}, a backup of {}, and copies {}",
                     view.number(),
-                    view.record.machines.len(),
+                    counted(view.record.machines.len() as u64, "machine", "machines"),
                     master.map_or_else(|| "?".into(), |seat| seat.machine.to_string()),
-                    has.primaries,
+                    counted(has.primaries, "region", "regions"),
                     has.backups,
                     has.lacking
                 ));
             }
             if lost > 0 {
                 tell(&format!(
-                    "{lost} regions are lost: no whole replica is left, and the cluster's data is gone"
+                    "{} lost: no whole replica is left, and the cluster's data is gone",
+                    counted(lost as u64, "region is", "regions are")
                 ));
             }
         }
@@ -532,6 +522,27 @@ async fn follow(joined: &Joined, own: &Own, tell: &Tell) {
             });
         }
         race(shown, sleep(DISK_LOOK_INTERVAL)).await;
+    }
+}
+
+/// Tells once if nobody is left who could let this machine in.
+async fn tell_if_gone(joined: &Joined, file: &ClusterFile, tell: &Tell) {
+    loop {
+        sleep(GONE_LOOK_INTERVAL).await;
+        if joined.view().with(Option::is_some) {
+            return;
+        }
+        if survey(&caller(file), file, LOOK_INTERVAL)
+            .await
+            .has_lost_all()
+        {
+            tell(
+                "nobody can let it in: no machine answers that the cluster had, which kept its data in memory only. If \
+                 their processes have ended, the data is gone: make another cluster, with a cluster file of its own \
+                 and empty data directories",
+            );
+            return;
+        }
     }
 }
 

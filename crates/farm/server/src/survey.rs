@@ -1,9 +1,8 @@
 //! What is known of a whole cluster from outside, and what it lacks.
 
-use crate::denial::unless_denied;
+use crate::denial::{other_state, unless_denied};
 use crate::messages::{AskStatus, MachineStatus, process};
 use crate::plan::service_address;
-use crate::process::other_state;
 use plinth_coordination::{ClusterFile, Coordinators, Look, look_at};
 use plinth_farm_member::{CoordinatedRegister, Record, Register, Seat, is_lost};
 use plinth_rpc::Transport;
@@ -148,6 +147,20 @@ impl Survey {
         lines
     }
 
+    /// Members are known, and none of them answers.
+    fn is_without_members(&self) -> bool {
+        let silent = self.members().filter(|seen| seen.address.is_some());
+        let mut silent = silent.peekable();
+        silent.peek().is_some() && silent.all(|seen| seen.status.is_none())
+    }
+
+    /// Whether nothing is left, if the processes of all members have ended.
+    pub fn has_lost_all(&self) -> bool {
+        let record = self.record.as_ref();
+        let is_in_memory = record.is_some_and(|record| !record.cluster.is_durable);
+        is_in_memory && self.is_without_members()
+    }
+
     fn add_missing_machines(&self, record: &Record, lines: &mut Vec<String>) {
         let count = |is_member| {
             let seats = self.machines.iter().filter(|s| s.is_member == is_member);
@@ -155,8 +168,12 @@ impl Survey {
         };
         if record.configuration.is_none() {
             lines.push(format!(
-                "the cluster begins when {} machines wait; {} do",
-                record.cluster.first_machines,
+                "the cluster begins when {}; {} so far",
+                counted(
+                    record.cluster.first_machines.into(),
+                    "machine waits",
+                    "machines wait"
+                ),
                 count(false)
             ));
         }
@@ -180,15 +197,18 @@ impl Survey {
                 _ => (),
             }
         }
-        let silent = self.members().filter(|seen| seen.address.is_some());
-        let mut silent = silent.peekable();
-        if silent.peek().is_some() && silent.all(|seen| seen.status.is_none()) {
+        if self.is_without_members() {
             lines.push(
                 "no member answers: if all their processes have ended, the data is gone, and a new cluster is needed"
                     .to_owned(),
             );
         }
     }
+}
+
+/// So many things, and what they do.
+pub fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
 }
 
 fn add_missing_replicas(record: &Record, lines: &mut Vec<String>) {
@@ -199,19 +219,22 @@ fn add_missing_replicas(record: &Record, lines: &mut Vec<String>) {
     let lost = count(&|region| is_lost(region));
     if lost > 0 {
         lines.push(format!(
-            "{lost} regions are lost: no whole replica is left, and no transaction runs any more"
+            "{} lost: no whole replica is left, and no transaction runs any more",
+            counted(lost as u64, "region is", "regions are")
         ));
     }
     let few = count(&|region| !is_lost(region) && region.len() < replication);
     if few > 0 {
         lines.push(format!(
-            "{few} regions have fewer than {replication} replicas: start another machine"
+            "{} fewer than {replication} replicas: start another machine",
+            counted(few as u64, "region has", "regions have")
         ));
     }
     let lacking = count(&|region| !is_lost(region) && region.iter().any(|r| !r.is_whole));
     if lacking > 0 {
         lines.push(format!(
-            "{lacking} regions have a replica that is not whole yet"
+            "{} a replica that is not whole yet",
+            counted(lacking as u64, "region has", "regions have")
         ));
     }
 }

@@ -3,6 +3,8 @@
 use crate::fleet::FirstPort;
 use plinth_farm_bench::Place;
 use plinth_runtime::Duration;
+use plinth_terminal::numbers::within;
+use plinth_terminal::seconds::in_bounds;
 use std::path::PathBuf;
 
 /// Of the first process.
@@ -19,7 +21,7 @@ pub struct Common {
     #[arg(long, alias = "seconds", value_name = "SECONDS", default_value = "3", value_parser = parse_interval)]
     pub duration: Duration,
     /// Decides which transactions are run
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within::<u64>(..))]
     pub seed: u64,
     /// Directory for the machines' memory, which needs a name for a moment; default: /dev/shm, if there is one
     #[arg(long, value_name = "DIR")]
@@ -36,12 +38,7 @@ impl Common {
 }
 
 fn parse_limited(text: &str, least: f64) -> Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (least..=86_400.0).contains(&seconds) => {
-            Ok(Duration::from_secs_f64(seconds))
-        }
-        _ => Err(format!("expected seconds, {least} to 86400")),
-    }
+    in_bounds(text, least, 86_400.0).map(Duration::from_secs_f64)
 }
 
 pub fn parse_interval(text: &str) -> Result<Duration, String> {

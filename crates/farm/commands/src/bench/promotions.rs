@@ -58,7 +58,7 @@ pub struct Plan {
     #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = within::<u16>(1..))]
     port: u16,
     /// Decides which objects are read
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within::<u64>(..))]
     seed: u64,
     /// Print one JSON object
     #[arg(long)]
