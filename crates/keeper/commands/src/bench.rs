@@ -9,7 +9,7 @@ use plinth_runtime::{Duration, random};
 use plinth_terminal::choices::{among, none_such};
 use plinth_terminal::commands::{Commands, wrong_usage};
 use plinth_terminal::numbers::within;
-use plinth_terminal::outputs::write_page;
+use plinth_terminal::outputs::{check_writable, write_page};
 use plinth_terminal::process::raise_file_limit;
 use plinth_terminal::seconds::{parse_positive, parse_seconds};
 use plinth_terminal::wording::counted;
@@ -96,13 +96,13 @@ pub struct Run {
     #[arg(long, alias = "seconds", value_name = "SECONDS", default_value_t = 5.0, value_parser = parse_positive)]
     duration: f64,
     /// Seconds to run before measuring
-    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = parse_seconds)]
     warmup: f64,
     /// Seconds for which every server works before the first round
-    #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0, value_parser = parse_seconds)]
     first_warmup: f64,
     /// Seconds to wait after each round, at most, until the server has done what it has put off
-    #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0, value_parser = parse_seconds)]
     settle: f64,
     /// Times that each workload runs on each server
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u32>(1..=1000))]
@@ -124,13 +124,13 @@ pub struct Run {
     #[arg(long, value_name = "N", value_parser = within::<u32>(1..=10_000))]
     server_cores: Option<u32>,
     /// Decides which requests are made; default: a random one
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = within::<u64>(..))]
     seed: Option<u64>,
     /// Command for the shell that `failures` runs once for each server and round, whose name is in $SERVER
     #[arg(long, value_name = "COMMAND")]
     disturb: Option<String>,
     /// When it runs, in seconds after the measuring begins; default: after a third of the time
-    #[arg(long, value_name = "S", value_parser = parse_seconds, requires = "disturb")]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, requires = "disturb")]
     disturb_at: Option<f64>,
     /// Time-out of the sessions of `failures`
     #[arg(long, value_name = "MS", default_value_t = 10_000, value_parser = within::<i32>(1000..=600_000))]
@@ -294,6 +294,14 @@ fn write(arguments: &Run, objects: &[Value]) -> Outcome {
 }
 
 fn plan(arguments: &Run) -> Outcome<Plan> {
+    let files = [
+        ("--html", &arguments.html),
+        ("--json-file", &arguments.json_file),
+    ];
+    for (flag, path) in files {
+        path.iter()
+            .try_for_each(|path| check_writable(path, flag))?;
+    }
     let workloads = workloads(arguments)?;
     let disturbance = arguments.disturb.as_ref().map(|command| Disturbance {
         command: command.clone(),

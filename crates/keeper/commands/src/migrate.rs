@@ -10,11 +10,13 @@ use plinth_runtime::real::interrupted;
 use plinth_runtime::sync::{OneshotReceiver, oneshot};
 use plinth_terminal::connect::{self, ClusterArguments};
 use plinth_terminal::knobs::{parse_knob, parse_knobs};
-use plinth_terminal::{Outcome, progress};
+use plinth_terminal::{Outcome, commands, interrupts, progress};
 use std::fmt::Display;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
+const NOT_WHOLE: &str =
+    "it was interrupted; the tree is not whole, and no gateway opens it: import again";
 /// Most paths of nodes that could not be read that a report has.
 const UNREADABLE_SHOWN: usize = 1000;
 
@@ -151,6 +153,7 @@ pub fn import(arguments: ImportArguments) -> Outcome {
                 plinth_migrate::from_live(database, servers, options, stop, &tell).await
             }
             (None, Some(loaded)) => {
+                interrupts::end_with(|| NOT_WHOLE.into());
                 plinth_migrate::from_files(database, &tree.tree, loaded, &tree.path, &tell).await
             }
             (None, None) => Err("name a source: --from or --from-files".into()),
@@ -165,6 +168,7 @@ pub fn import(arguments: ImportArguments) -> Outcome {
 fn told_to_stop(follows: bool) -> OneshotReceiver<()> {
     let (stop, told) = oneshot();
     if !follows {
+        interrupts::end_with(|| NOT_WHOLE.into());
         let _ = stop.send(()); // the receiver is here
         return told;
     }
@@ -172,8 +176,8 @@ fn told_to_stop(follows: bool) -> OneshotReceiver<()> {
         if interrupted().await.is_ok() {
             let _ = stop.send(()); // the import may have failed
             if interrupted().await.is_ok() {
-                eprintln!("plinth: interrupted; the tree is not whole, and no gateway opens it");
-                std::process::exit(130);
+                commands::print_error(NOT_WHOLE);
+                std::process::exit(interrupts::CODE.into());
             }
         }
     };
@@ -247,6 +251,9 @@ pub fn export(arguments: ExportArguments) -> Outcome {
             live.check().await?;
         }
         let connection = tree.cluster.connect().await?;
+        interrupts::end_with(|| {
+            "it was interrupted; the same command goes on, or begins anew".into()
+        });
         let tell = tell(&bar);
         let (database, tree, path) = (&connection.database, &tree.tree, &tree.path);
         let extracted = match &place {

@@ -23,8 +23,8 @@ impl Tree {
         Ok(connection)
     }
 
-    fn failed(&self, error: impl std::fmt::Display) -> String {
-        format!("tree `{}': the database: {error}", self.tree)
+    fn failed(&self, why: String) -> String {
+        format!("tree `{}': the database: {why}", self.tree)
     }
 }
 
@@ -57,7 +57,9 @@ pub fn status(arguments: &StatusArguments) -> Outcome {
     let found = connect::block_on(async {
         let connection = tree.connect().await?;
         let looking = left::look(&connection.database, &tree.tree);
-        looking.await.map_err(|error| tree.failed(error))
+        looking
+            .await
+            .map_err(|error| tree.failed(connect::explain(error)))
     })?;
     match arguments.json {
         true => print_json(&tree.tree, &found),
@@ -149,12 +151,14 @@ pub fn drop(arguments: &DropArguments) -> Outcome {
             true => left::serving(database, &tree.tree).await,
             false => Ok(Vec::new()), // one that serves has its nodes, and stays
         };
-        let serving = serving.map_err(|error| tree.failed(error))?;
+        let serving = serving.map_err(|error| tree.failed(connect::explain(error)))?;
         if !arguments.force {
             refuse_served(&tree.tree, &serving)?;
         }
         let removing = left::remove(database, &tree.tree, arguments.whole);
-        let removed = removing.await.map_err(|error| tree.failed(error))?;
+        let removed = removing
+            .await
+            .map_err(|error| tree.failed(connect::explain(error)))?;
         Ok((removed, serving))
     })?;
     let name = &tree.tree;

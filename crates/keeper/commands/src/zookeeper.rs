@@ -26,8 +26,8 @@ pub struct ForClients {
     #[arg(long, value_name = "MS", value_parser = within::<u32>(SESSION_TIMEOUT_MS_MIN..=SESSION_TIMEOUT_MS_MAX))]
     max_session_timeout_ms: Option<u32>,
     /// Most connections that one address may have, as ZooKeeper's maxClientCnxns; 0 is no limit
-    #[arg(long, value_name = "N", default_value_t = CONNECTIONS)]
-    max_connections_per_address: usize,
+    #[arg(long, value_name = "N", default_value_t = CONNECTIONS as u32, value_parser = within::<u32>(..))]
+    max_connections_per_address: u32,
     /// Four-letter words that are answered, with commas between them, or `*` for all, as ZooKeeper's
     /// 4lw.commands.whitelist; srvr and isro are answered whatever it says
     #[arg(long, value_name = "LIST", default_value_t = Words::default())]
@@ -91,7 +91,7 @@ impl ForClients {
             tick_ms: self.tick_ms,
             min_session_timeout_ms: self.min_session_timeout_ms,
             max_session_timeout_ms: self.max_session_timeout_ms,
-            max_connections_per_address: self.max_connections_per_address,
+            max_connections_per_address: self.max_connections_per_address(),
             super_digest: self.super_digest.clone(),
             x509_super_user: None, // of those that have a secure port
             enforce_quota: self.enforce_quota,
@@ -128,7 +128,7 @@ impl ForClients {
             ),
             (
                 "--max-connections-per-address",
-                self.max_connections_per_address != CONNECTIONS,
+                self.max_connections_per_address() != CONNECTIONS,
             ),
             (
                 "--commands",
@@ -144,7 +144,7 @@ impl ForClients {
     }
 
     pub fn max_connections_per_address(&self) -> usize {
-        self.max_connections_per_address
+        self.max_connections_per_address as usize
     }
 
     /// Chooses the same in a process that is started under this name. A secret is not for its arguments, which others
