@@ -34,7 +34,12 @@ pub fn run(plan: Plan, file: ClusterFile) -> Boxed<'static, Result<Measured, Str
     Box::pin(run::run(plan, move || connect(file.clone())))
 }
 
-/// The same with a library that has opened the cluster of this file before.
+/// Refuses a plan whose table is not in the database, as running it does.
+pub fn check(plan: &Plan, file: ClusterFile) -> Boxed<'_, Result<(), String>> {
+    Box::pin(async move { run::check_table(&connect(file), plan).await })
+}
+
+/// As [`run()`], with a library that has opened the cluster of this file before.
 pub fn run_foreign(
     plan: Plan,
     library: Library,

@@ -375,7 +375,10 @@ pub async fn run<T: Target>(
 }
 
 /// Fails if the table is not in the database: a workload over an empty database would measure nothing useful.
-async fn check_table(database: &impl Target, plan: &Plan) -> std::result::Result<(), String> {
+pub(crate) async fn check_table(
+    database: &impl Target,
+    plan: &Plan,
+) -> std::result::Result<(), String> {
     let table = Table::new(plan.rows);
     let looked_up = async {
         let transaction = database.create_transaction()?;

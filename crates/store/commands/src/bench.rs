@@ -24,6 +24,7 @@ use std::path::PathBuf;
 /// API version requested of a library; all libraries of recent years support it.
 const LIBRARY_API_VERSION: i32 = 710;
 
+const CALIBRATES: &str = "measuring the speed of this machine first, for some seconds; --calibration FILE leaves that out";
 /// Limit of transactions under way at once when they begin at a rate.
 const RATE_CLIENTS: usize = 10_000;
 
@@ -114,7 +115,7 @@ struct Run {
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = parse_positive)]
     duration: f64,
     /// Seconds to run before measuring
-    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = parse_seconds)]
     warmup: f64,
     /// Rows of the table; `--workload bulk-load` creates them
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = within::<u64>(1..=1 << 40))]
@@ -123,7 +124,7 @@ struct Run {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = within::<u64>(1..=1024))]
     threads: u64,
     /// Server processes whose CPU time to measure; default: those of the cluster that run on this machine
-    #[arg(long, value_name = "PID", num_args = 1..)]
+    #[arg(long, value_name = "PID", num_args = 1.., value_parser = within::<u32>(1..))]
     server_pid: Vec<u32>,
     /// Measure through this libfdb_c.so instead of the Rust client
     #[arg(long, value_name = "LIBRARY")]
@@ -228,10 +229,16 @@ fn measure(arguments: Run) -> Outcome {
             );
         }
         let plan = plan(&arguments, workload, server_pids);
+        if !workload.is_bulk_load() {
+            plinth_bench::check(&plan, connection.coordinators.file()).await?;
+        }
         let busy =
             || eprintln!("plinth: waiting, up to a minute, for the servers to finish earlier work");
         server_cpu::until_idle(&plan.server_pids, busy).await;
         let file = arguments.calibration.as_deref();
+        if file.is_none() && !arguments.json {
+            eprintln!("plinth: {CALIBRATES}");
+        }
         let calibration = Calibration::of(file, &arguments.directory).await?;
         let measured = run_plan(plan, &arguments, &connection).await?;
         if measured.server.is_none() && !measured.plan.server_pids.is_empty() {

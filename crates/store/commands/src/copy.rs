@@ -18,13 +18,14 @@ use plinth_core::key::printable;
 use plinth_measure::grouped;
 use plinth_runtime::{TaskGroup, now};
 use plinth_terminal::connect;
-use plinth_terminal::numbers::within;
+use plinth_terminal::numbers::{bytes_within, seconds_within, within};
 use plinth_terminal::tls::TlsArguments;
-use plinth_terminal::{Outcome, progress};
+use plinth_terminal::wording::counted;
+use plinth_terminal::{Outcome, interrupts, progress};
 use side::{Libraries, Side};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 /// Limit of verification passes; pieces that differ are copied again before each but the first.
@@ -59,7 +60,7 @@ struct Arguments {
     #[arg(long, value_name = "LIBRARY")]
     to_library: Option<PathBuf>,
     /// API version to request of a library
-    #[arg(long, value_name = "VERSION", default_value_t = 710)]
+    #[arg(long, value_name = "VERSION", default_value_t = 710, value_parser = within::<i32>(1..))]
     api_version: i32,
     #[command(flatten)]
     range: RangeArguments,
@@ -69,9 +70,9 @@ struct Arguments {
     /// Approximate size of a piece in bytes
     #[arg(
         long,
-        value_name = "N",
+        value_name = "BYTES",
         default_value_t = 16_000_000,
-        value_parser = within::<i64>(100_000..=10_000_000_000)
+        value_parser = bytes_within::<i64>(100_000..=10_000_000_000)
     )]
     piece_bytes: i64,
     /// Replace the data of the target in the range
@@ -87,7 +88,7 @@ struct Arguments {
     #[arg(long, value_name = "FILE", default_value = "plinth-copy.progress")]
     progress: PathBuf,
     /// Seconds to wait for a cluster before giving up
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = within::<u64>(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = seconds_within(1..=86_400))]
     timeout: u64,
     /// Print the result as JSON
     #[arg(long)]
@@ -153,8 +154,11 @@ impl Copy {
         let copied = Rc::new(Total::default());
         let mut pieces = Vec::new();
         if self.arguments.verify_only {
+            interrupts::end_with(|| "copy: it was interrupted; it only compared".into());
             pieces = self.cut(&whole).await?;
         } else {
+            let (path, what) = (self.arguments.progress.clone(), self.what(&whole));
+            interrupts::end_with(move || interrupted(&path, &what));
             let mut progress = self.begin(&whole).await?;
             pieces.clone_from(progress.pieces());
             let left = progress.left();
@@ -184,15 +188,20 @@ impl Copy {
         Ok(pieces::between(whole, points))
     }
 
-    /// The pieces to copy: those in the progress file if the copy is resumed, otherwise new ones.
-    async fn begin(&self, whole: &KeyRange) -> Outcome<Progress> {
-        let what = format!(
+    /// Which copy it is, for the progress file.
+    fn what(&self, whole: &KeyRange) -> String {
+        format!(
             "{} -> {} {} {}",
             self.from.connection(),
             self.to.connection(),
             printable(&whole.begin),
             printable(&whole.end)
-        );
+        )
+    }
+
+    /// The pieces to copy: those in the progress file if the copy is resumed, otherwise new ones.
+    async fn begin(&self, whole: &KeyRange) -> Outcome<Progress> {
+        let what = self.what(whole);
         if self.arguments.resume {
             return Progress::read(&self.arguments.progress, &what);
         }
@@ -323,6 +332,28 @@ impl Copy {
     }
 }
 
+/// What is said of a copy that the user ends.
+fn interrupted(progress: &Path, what: &str) -> String {
+    let noted = Progress::read(progress, what);
+    let pieces = noted.map(|noted| (noted.pieces().len(), noted.left().len()));
+    match pieces {
+        Err(_) => "copy: it was interrupted; nothing is copied".into(),
+        Ok((all, 0)) => format!(
+            "copy: it was interrupted; {} copied and not all compared: go on with --resume",
+            if all == 1 {
+                "the only piece is".into()
+            } else {
+                format!("all {all} pieces are")
+            }
+        ),
+        Ok((all, left)) => format!(
+            "copy: it was interrupted; {} of {} copied: go on with --resume",
+            all - left,
+            counted(all, "piece is", "pieces are")
+        ),
+    }
+}
+
 #[derive(Default)]
 struct Verified {
     /// Sum of the source.
@@ -356,5 +387,27 @@ async fn copy_piece(from: &Side, to: &Side, piece: &KeyRange, total: &Total) -> 
             return Ok(());
         }
         begin = end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_interrupts_a_copy_is_told_how_far_it_is() {
+        let path = std::env::temp_dir().join(format!("plinth-copy-cut-{}", std::process::id()));
+        let said = || interrupted(&path, "this");
+        assert!(said().ends_with("nothing is copied"));
+        let pieces = ["", "b", "c"].map(plinth_core::Key::from);
+        let pieces = pieces.windows(2);
+        let pieces = pieces.map(|two| KeyRange::new(two[0].clone(), two[1].clone()));
+        let made = Progress::create(&path, "this", pieces.collect()).expect("writes");
+        let mut noted = made.reopen().expect("opens");
+        noted.done(1).expect("writes");
+        assert!(said().contains("1 of 2 pieces are copied: go on with --resume"));
+        noted.done(0).expect("writes");
+        assert!(said().contains("all 2 pieces are copied and not all compared"));
+        std::fs::remove_file(&path).expect("removes");
     }
 }

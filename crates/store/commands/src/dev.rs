@@ -28,15 +28,18 @@ use plinth_runtime::{Duration, Either};
 use plinth_server::{NotCreated, create_database};
 use plinth_terminal::children::{self, Supervised, first_end, keep_alive, stop};
 use plinth_terminal::choices::{among, expected};
+use plinth_terminal::connect::{self, Connection, telling};
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::wording::{counted, pasted};
-use plinth_terminal::{Outcome, connect, keys, ports};
+use plinth_terminal::{Outcome, keys, ports};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Whoever waits for longer is told why.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Limit of the wait for a new cluster to serve.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const PROCESSES_MAX: u16 = 100;
@@ -81,7 +84,7 @@ struct Arguments {
     #[arg(long, alias = "metrics-port", value_name = "PORT", value_parser = within::<u16>(1..))]
     pages_port: Option<u16>,
     /// Port for ZooKeeper's clients: a gateway that keeps its nodes in this cluster
-    #[arg(long, value_name = "PORT", value_parser = within::<u16>(1..))]
+    #[arg(long = "zookeeper-port", alias = "keeper-port", value_name = "PORT", value_parser = within::<u16>(1..))]
     keeper_port: Option<u16>,
     /// Do not restart a server that has died
     #[arg(long)]
@@ -212,9 +215,10 @@ async fn plan(arguments: &Arguments) -> Outcome<Plan> {
                 "{servers} cannot keep {copies} copies; give --processes {copies} or more, or less --replication"
             ),
             Some(_) => format!(
-                "data directory {} holds a cluster of {servers}, which cannot keep {copies} copies; choose another \
-                 with --data-dir",
-                arguments.data_dir.display()
+                "data directory {0} holds a cluster of {servers}, which cannot keep {copies} copies: {1}, and then say \
+                 `configure' in plinth cli; or choose another with --data-dir",
+                arguments.data_dir.display(),
+                more_servers(&arguments.data_dir)
             ),
         });
     }
@@ -238,7 +242,7 @@ fn listeners(arguments: &Arguments, plan: &Plan) -> Vec<(SocketAddr, Chosen)> {
             .map(|port| (port, Chosen::By("--pages-port")))
     });
     let keeper = arguments.keeper_port;
-    let keeper = keeper.map(|port| (port, Chosen::By("--keeper-port")));
+    let keeper = keeper.map(|port| (port, Chosen::By("--zookeeper-port")));
     let local = |(port, by)| (SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port), by);
     own.chain(pages.chain(keeper).map(local)).collect()
 }
@@ -325,12 +329,25 @@ async fn check_servers(
     match had.first() {
         Some(first) if had != wanted => Err(format!(
             "data directory {} holds a cluster of {} from port {first} on; resume it without --processes and --port, \
-             or choose another with --data-dir",
+             or choose another with --data-dir{}",
             directory.display(),
             count(had.len() as u16),
+            match wanted.len() > had.len() {
+                true => format!("; {}", more_servers(directory)),
+                false => String::new(),
+            }
         )),
         _ => Ok(()),
     }
+}
+
+/// How a cluster gets more servers than it was made with.
+fn more_servers(directory: &Path) -> String {
+    let file = directory.join(cluster_file::DEFAULT_NAME);
+    format!(
+        "let more join it, each by `plinth server -C {}'",
+        pasted(&file)
+    )
 }
 
 /// Whether servers at these ports have left something.
@@ -410,6 +427,7 @@ async fn make_ready(arguments: &Arguments, plan: &Plan, cluster: &ClusterFile) -
     let credentials = file
         .map_err(|error| error.to_string())?
         .credentials(Identity::Operator);
+    let connection = Connection::over(path, cluster.clone(), credentials.clone(), START_LIMIT);
     let serving = async {
         let transport = Transport::client_with(credentials);
         match create_database(&transport, &cluster.clone().into(), config).await {
@@ -424,13 +442,21 @@ async fn make_ready(arguments: &Arguments, plan: &Plan, cluster: &ClusterFile) -
             configured.map_err(|error| format!("the database does not answer: {error}"))?;
         fits(arguments, &configured.config)
     };
-    plinth_runtime::timeout(START_LIMIT, serving).await.unwrap_or_else(|| {
-        Err(format!(
-            "the database does not serve after {} s; the servers' trace is in {}/<port>/trace.jsonl",
-            START_LIMIT.as_secs(),
+    let why = async {
+        // Most start sooner, and wait for each other.
+        plinth_runtime::sleep(PATIENCE).await;
+        connection.why_it_waits().await.line()
+    };
+    let limit = START_LIMIT.as_secs();
+    let serving = telling(plinth_runtime::timeout(START_LIMIT, serving), limit, why).await;
+    match serving {
+        Some(outcome) => outcome,
+        None => Err(format!(
+            "{}; the servers' trace is in {}/<port>/trace.jsonl",
+            connection.explain_silence().await,
             arguments.data_dir.display()
-        ))
-    })
+        )),
+    }
 }
 
 /// Options are not ignored: what they say of a new cluster must be so of one that is there.

@@ -15,9 +15,11 @@ use plinth_runtime::now;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::outputs::why_not_made;
 use plinth_terminal::wording::counted;
-use plinth_terminal::{Outcome, progress};
+use plinth_terminal::{Outcome, interrupts, progress};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const WRITE_BUFFER_BYTES: usize = 1 << 20;
 /// Bytes requested per read.
@@ -94,12 +96,42 @@ async fn write(arguments: &Arguments, connection: &Connection, mut range: KeyRan
         has_some,
         may_be_many: arguments.force || arguments.resume,
     };
-    let done = dump(arguments, connection, snapshots, format, range, out).await?;
+    let written = Arc::<AtomicU64>::default();
+    let (name, told) = (arguments.file.clone(), written.clone());
+    interrupts::end_with(move || interrupted(&name, told.load(Ordering::Relaxed)));
+    let done = dump(
+        arguments, connection, snapshots, format, range, out, &written,
+    );
+    let done = done.await;
+    if done.is_err() && !arguments.resume && arguments.file != "-" {
+        // One that is empty would be in the way of the next try.
+        remove_if_empty(&arguments.file);
+    }
+    let done = done?;
     if let Some(file) = file {
         write_out(&arguments.file, file.sync_all())?;
     }
     eprintln!("{done}");
     Ok(())
+}
+
+/// What is said of a dump that the user ends after so many pairs.
+fn interrupted(name: &str, count: u64) -> String {
+    let pairs = counted(grouped(count as f64), "pair", "pairs");
+    match (name, count) {
+        ("-", 0) => format!("{name}: it was interrupted; nothing is written"),
+        ("-", _) => format!("{name}: it was interrupted after {pairs}: this is only a part"),
+        (_, 0) if remove_if_empty(name) => {
+            format!("{name}: it was interrupted; nothing is written")
+        }
+        _ => format!("{name}: it was interrupted after {pairs}; go on with --resume"),
+    }
+}
+
+/// Whether the file was empty, and is gone.
+fn remove_if_empty(name: &str) -> bool {
+    let is_empty = std::fs::metadata(name).is_ok_and(|file| file.is_file() && file.len() == 0);
+    is_empty && std::fs::remove_file(name).is_ok()
 }
 
 /// What is in a file that an unfinished dump has left.
@@ -264,6 +296,7 @@ async fn dump(
     format: Format,
     mut range: KeyRange,
     mut out: BufWriter<Box<dyn Write>>,
+    written: &AtomicU64,
 ) -> Outcome<String> {
     let bar = progress::bar(0, "dumping");
     let name = &arguments.file[..];
@@ -287,6 +320,7 @@ async fn dump(
         }
         write_out(name, out.write_all(text.as_bytes()))?;
         count += pairs.len() as u64;
+        written.store(count, Ordering::Relaxed);
         bar.set_message(format!("{} pairs", grouped(count as f64)));
         match pairs.last() {
             Some((last, _)) if more => range.begin = key_after(last),
@@ -375,6 +409,24 @@ async fn next_chunk(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_interrupts_a_dump_is_told_how_far_it_is_and_an_empty_file_goes() {
+        let path = std::env::temp_dir().join(format!("plinth-cut-short-{}", std::process::id()));
+        let name = path.display().to_string();
+        std::fs::write(&path, "").expect("writes");
+        assert!(interrupted(&name, 0).ends_with("nothing is written"));
+        assert!(!path.exists());
+        std::fs::write(&path, "a\t1\n").expect("writes");
+        assert!(!remove_if_empty(&name));
+        let line = interrupted(&name, 1);
+        assert!(
+            line.ends_with("after 1 pair; go on with --resume"),
+            "{line}"
+        );
+        assert!(interrupted("-", 2).ends_with("after 2 pairs: this is only a part"));
+        std::fs::remove_file(&path).expect("removes");
+    }
 
     #[test]
     fn an_unfinished_file_is_cut_after_its_last_whole_line() {

@@ -14,7 +14,7 @@ use plinth_terminal::connect::{
     ASK_AGAIN, ClusterArguments, Connection, block_on, find, find_for_server,
 };
 use plinth_terminal::keys::{for_new_cluster, found, secret, write};
-use plinth_terminal::numbers::within;
+use plinth_terminal::numbers::seconds_within;
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args, Debug)]
@@ -53,7 +53,7 @@ enum Command {
     ]))]
     Give {
         /// Seconds to wait for the servers
-        #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = within::<u64>(1..=86_400))]
+        #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = seconds_within(1..=86_400))]
         timeout: u64,
     },
     /// Let those in who have no key. Servers follow a change of their file at once

@@ -19,18 +19,27 @@ use plinth_core::{Error, Result};
 use plinth_measure::grouped;
 use plinth_runtime::{Duration, Instant, Task, now};
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
-use plinth_terminal::numbers::within;
+use plinth_terminal::interrupts;
+use plinth_terminal::numbers::{bytes_within, within};
 use plinth_terminal::process::unless_interrupted;
-use plinth_terminal::wording::counted;
+use plinth_terminal::wording::{counted, pasted};
 use plinth_terminal::{Outcome, progress as bars};
 use progress::{Position, Sidecar, Terms};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::hash::Hasher;
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const INTERRUPTED: &str = "it was interrupted";
+/// What a file begins with that gzip has made.
+const GZIP: &[u8] = &[0x1f, 0x8b];
+/// About a file of another system.
+const RETURNS: &str = "the line ends with a carriage return, which is taken for a part of the value, here and in lines \
+     after it; `tr -d '\\r'' removes them";
 /// Minimum time between two writes of the progress file.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 const READ_BUFFER_BYTES: usize = 1 << 20;
@@ -61,7 +70,7 @@ struct Arguments {
     #[arg(long, value_name = "PREFIX", default_value = "")]
     prefix: String,
     /// Bytes of keys and values per transaction
-    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = within::<u64>(1..=5_000_000))]
+    #[arg(long, value_name = "BYTES", default_value_t = 200_000, value_parser = bytes_within::<u64>(1..=5_000_000))]
     batch_bytes: u64,
     /// Transactions under way at once
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = within::<u64>(1..=1000))]
@@ -81,6 +90,7 @@ struct Source {
     prefix: Vec<u8>,
     at: Position,
     line: Vec<u8>,
+    has_told_of_returns: bool,
 }
 
 struct Batch {
@@ -163,6 +173,7 @@ impl Source {
             prefix: terms.prefix,
             at: Position::default(),
             line: Vec::new(),
+            has_told_of_returns: false,
         };
         Ok((source, total))
     }
@@ -226,6 +237,9 @@ impl Source {
         if read == 0 {
             return Ok(false);
         }
+        if self.at.bytes == 0 && self.line.starts_with(GZIP) {
+            return Err(self.compressed());
+        }
         self.at.pass(&self.line);
         if self.line.last() == Some(&b'\n') {
             self.line.pop();
@@ -233,6 +247,18 @@ impl Source {
             return Err(self.at_line(self.at.lines, "the line is too long to be a pair"));
         }
         Ok(true)
+    }
+
+    fn compressed(&self) -> String {
+        match &self.name[..] {
+            "-" => "standard input: it is compressed by gzip: let `gzip -dc' read it before".into(),
+            name => {
+                let file = pasted(Path::new(name));
+                format!(
+                    "{name}: it is compressed by gzip: `gzip -dc {file} | plinth load -' loads it"
+                )
+            }
+        }
     }
 
     fn at_line(&self, line: u64, what: impl std::fmt::Display) -> String {
@@ -247,8 +273,14 @@ impl Source {
             if !self.next_line()? {
                 return Ok(None);
             }
-            if self.line.last() == Some(&b'\r') && self.format == Format::Jsonl {
-                self.line.pop();
+            if self.line.last() == Some(&b'\r') {
+                match self.format {
+                    Format::Jsonl => drop(self.line.pop()),
+                    Format::Tsv if !std::mem::replace(&mut self.has_told_of_returns, true) => {
+                        eprintln!("plinth: {}", self.at_line(self.at.lines, RETURNS));
+                    }
+                    Format::Tsv => {}
+                }
             }
             if self.line.is_empty() {
                 continue;
@@ -267,6 +299,14 @@ impl Source {
     }
 }
 
+fn lines_loaded(lines: u64) -> String {
+    match lines {
+        0 => "nothing is loaded".into(),
+        1 => "the first line is loaded".into(),
+        lines => format!("the first {lines} lines are loaded"),
+    }
+}
+
 struct Loader {
     connection: Connection,
     source: Source,
@@ -279,6 +319,8 @@ struct Loader {
     keys_under_way: HashMap<u64, u32>,
     /// Everything before this position is committed.
     committed: Position,
+    /// The number of its lines, for who interrupts the load.
+    told: Arc<AtomicU64>,
     rows: u64,
     written_at: Instant,
 }
@@ -302,6 +344,7 @@ impl Loader {
             running: VecDeque::new(),
             keys_under_way: HashMap::default(),
             committed,
+            told: Arc::default(),
             rows: 0,
             written_at: now(),
         }
@@ -311,7 +354,14 @@ impl Loader {
         let start = now();
         // Reading anything else than a file may hold up the loop, which would not hear of the interrupt.
         let outcome = match self.source.is_file {
-            false => self.load_all().await,
+            false => {
+                let told = self.told.clone();
+                interrupts::end_with(move || {
+                    let lines = told.load(Ordering::Relaxed);
+                    format!("{INTERRUPTED} ({})", lines_loaded(lines))
+                });
+                self.load_all().await
+            }
             true => {
                 let done = unless_interrupted(self.load_all()).await;
                 done.and_then(|done| done.unwrap_or_else(|| Err(INTERRUPTED.into())))
@@ -346,10 +396,7 @@ impl Loader {
                     (Ok(()), true, true) => "; go on with --resume".into(),
                     (Ok(()), true, false) => "; when it is mended, go on with --resume".into(),
                 };
-                let loaded = match self.committed.lines {
-                    1 => "the first line is loaded".to_owned(),
-                    lines => format!("the first {lines} lines are loaded"),
-                };
+                let loaded = lines_loaded(self.committed.lines);
                 Err(format!("{line} ({loaded}{next})"))
             }
         }
@@ -444,6 +491,7 @@ impl Loader {
         }
         self.rows += first.rows;
         self.committed = first.end;
+        self.told.store(self.committed.lines, Ordering::Relaxed);
         self.bar.set_position(first.end.bytes);
         self.bar
             .set_message(format!("{} pairs", grouped(self.rows as f64)));
@@ -468,6 +516,7 @@ mod tests {
             prefix: b"p/".to_vec(),
             at: Position::default(),
             line: Vec::new(),
+            has_told_of_returns: false,
         }
     }
 
@@ -494,6 +543,21 @@ mod tests {
             .err()
             .expect("the second line is bad");
         assert!(error.starts_with("f:2: "), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_gzip_has_made_is_named_and_a_carriage_return_is_told_once() {
+        let mut zipped = source("");
+        zipped.input = Box::new(&[0x1f, 0x8b, 8, 0, b'\n'][..]);
+        let error = zipped.next_batch(1000).err().expect("it is no text");
+        assert!(
+            error.contains("`gzip -dc f | plinth load -' loads it"),
+            "{error}"
+        );
+        let mut returns = source("a\t1\r\nb\t2\r\n");
+        let batch = returns.next_batch(1000).expect("reads").expect("two pairs");
+        assert_eq!(&batch.pairs[1].1[..], b"2\r");
+        assert!(returns.has_told_of_returns);
     }
 
     #[test]

@@ -90,7 +90,7 @@ struct Arguments {
     pub accept_lost_coordination: bool,
     /// Address of a metrics page (/metrics) for Prometheus. At an address that is not loopback it asks for the token
     /// that `plinth keys page-token` shows, if the cluster has keys
-    #[arg(long, alias = "metrics", value_name = "IP:PORT")]
+    #[arg(long, alias = "metrics", value_name = "IP:PORT", value_parser = ports::parse_address)]
     pub pages: Option<SocketAddr>,
     #[command(flatten)]
     pub tls: TlsArguments,

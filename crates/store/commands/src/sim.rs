@@ -5,8 +5,9 @@ use plinth_sim::{
     HAS_PLANTED_FAULTS, HuntOptions, Limits, RunOptions, hunt, scenario, scenarios, workloads,
 };
 use plinth_terminal::choices::{among, missing, unknown};
-use plinth_terminal::commands::Commands;
-use plinth_terminal::numbers::within;
+use plinth_terminal::commands::{Commands, wrong_usage};
+use plinth_terminal::numbers::{seconds_within, within};
+use plinth_terminal::seconds::parse_seconds;
 use plinth_terminal::{Outcome, progress};
 use std::ops::RangeInclusive;
 
@@ -66,7 +67,7 @@ fn scenario_names() -> impl Iterator<Item = &'static str> {
 #[derive(clap::Args, Debug)]
 struct Which {
     /// Seed; it determines everything random
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = within::<u64>(..))]
     seed: u64,
     /// Scenario; `plinth tools sim list` lists them
     #[arg(long, value_name = "NAME", default_value = STANDARD, hide_possible_values = true)]
@@ -117,10 +118,10 @@ pub struct Hunt {
     #[command(flatten)]
     less: Less,
     /// Runs at the same time; default: one per core
-    #[arg(long, value_name = "J")]
-    jobs: Option<usize>,
-    /// Start no new run after this time: seconds, or a number with s, m or h
-    #[arg(long, value_name = "T", value_parser = parse_budget)]
+    #[arg(long, value_name = "N", value_parser = within::<u32>(1..))]
+    jobs: Option<u32>,
+    /// Start no new run after this time: seconds, or a time such as 10m
+    #[arg(long, value_name = "SECONDS", value_parser = parse_budget)]
     budget: Option<Duration>,
     /// Let a run take as long as it likes in wall time, where others have the processor first
     #[arg(long)]
@@ -145,8 +146,8 @@ struct Less {
     #[arg(long, value_name = "N", value_parser = within::<u16>(1..))]
     processes: Option<u16>,
     /// Maximum simulated seconds of faults
-    #[arg(long, value_name = "S")]
-    seconds: Option<u64>,
+    #[arg(long, alias = "seconds", value_name = "SECONDS", value_parser = seconds_within(..))]
+    duration: Option<u64>,
     /// Allow only these kinds of fault; an empty list allows none
     #[arg(long, value_name = "KIND,…")]
     faults: Option<String>,
@@ -165,7 +166,7 @@ impl Less {
             service: self.service,
             machines: self.machines.map(usize::from),
             processes: self.processes.map(usize::from),
-            seconds: self.seconds,
+            seconds: self.duration,
             faults: names("--faults", self.faults, &scenario::fault_kinds())?,
             workloads: names("--workloads", self.workloads, &workloads)?,
         })
@@ -216,16 +217,7 @@ fn parse_seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
 }
 
 fn parse_budget(text: &str) -> Result<Duration, String> {
-    let (number, seconds) = match text.as_bytes().last() {
-        Some(b's') => (&text[..text.len() - 1], 1.0),
-        Some(b'm') => (&text[..text.len() - 1], 60.0),
-        Some(b'h') => (&text[..text.len() - 1], 3600.0),
-        _ => (text, 1.0),
-    };
-    match number.parse::<f64>() {
-        Ok(n) if (0.0..1e6).contains(&n) => Ok(Duration::from_secs_f64(n * seconds)),
-        _ => Err("expected a time such as 90, 90s, 5m or 1h".into()),
-    }
+    parse_seconds(text).map(Duration::from_secs_f64)
 }
 
 pub fn run(Commands { command }: Commands<Command>) -> Outcome {
@@ -275,11 +267,12 @@ fn check_names(scenario: &str, planted_fault: Option<&str>) -> Outcome {
 }
 
 fn run_one(arguments: Run) -> Outcome {
+    let options = arguments.which.options();
     let outcome = plinth_sim::run(RunOptions {
         verbose: !arguments.quiet,
         check_determinism: arguments.twice,
         may_take_long: arguments.no_wall_limit,
-        ..arguments.which.options()?
+        ..options.unwrap_or_else(|line| wrong_usage(&line))
     });
     if !arguments.quiet {
         for line in &outcome.trace_tail {
@@ -299,7 +292,8 @@ fn run_one(arguments: Run) -> Outcome {
 }
 
 fn make_smaller(arguments: Shrink) -> Outcome {
-    let options = arguments.which.options()?;
+    let options = arguments.which.options();
+    let options = options.unwrap_or_else(|line| wrong_usage(&line));
     let bar = progress::bar(0, "shrinking");
     let smallest = plinth_sim::shrink(&options, arguments.tries, |outcome, kept| {
         bar.inc(1);
@@ -319,14 +313,16 @@ fn make_smaller(arguments: Shrink) -> Outcome {
 }
 
 fn run_many(arguments: Hunt) -> Outcome {
-    check_names(&arguments.scenario, arguments.planted_fault.as_deref())?;
+    let checked = check_names(&arguments.scenario, arguments.planted_fault.as_deref());
+    checked.unwrap_or_else(|line| wrong_usage(&line));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut options = HuntOptions::new(arguments.seeds.clone(), &arguments.scenario);
-    options.jobs = arguments.jobs.unwrap_or(cores).max(1);
+    options.jobs = arguments.jobs.map_or(cores, |jobs| jobs as usize);
     options.budget = arguments.budget;
     options.may_take_long = arguments.no_wall_limit;
     options.planted_fault = arguments.planted_fault;
-    options.limits = arguments.less.limits(&arguments.scenario)?;
+    let limits = arguments.less.limits(&arguments.scenario);
+    options.limits = limits.unwrap_or_else(|line| wrong_usage(&line));
     let seeds = (arguments.seeds.end() - arguments.seeds.start()).saturating_add(1);
     let bar = progress::bar(seeds, "hunting");
     let report = hunt(&options, |outcome| {

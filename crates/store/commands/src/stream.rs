@@ -7,10 +7,14 @@ use plinth_client::{
 use plinth_core::key::{KeyRange, SYSTEM_BEGIN, printable, unprintable};
 use plinth_core::version::VERSIONS_PER_SECOND;
 use plinth_core::{Error, Key, Mutation, MutationKind};
-use plinth_terminal::Outcome;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
+use plinth_terminal::numbers::{bytes_within, seconds_within, within};
+use plinth_terminal::wording::counted;
+use plinth_terminal::{Outcome, interrupts};
 use serde_json::json;
 use std::io::BufRead;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Entries that are read and printed at once.
 const BATCH: StreamLimit = StreamLimit {
@@ -103,10 +107,10 @@ struct Create {
     #[arg(long, num_args = 2, value_names = ["BEGIN", "END"], action = clap::ArgAction::Append)]
     range: Vec<String>,
     /// Cut the oldest entries while the stream has more bytes than this; 0: no limit
-    #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 30, value_parser = bytes_within::<u64>(..))]
     bytes_max: u64,
     /// Cut entries older than this; 0: no limit
-    #[arg(long, value_name = "SECONDS", default_value_t = 7 * 24 * 3600)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 7 * 24 * 3600, value_parser = seconds_within(..))]
     seconds_max: u64,
     /// Cut nothing that a consumer has not handled, whatever its size and age
     #[arg(long, conflicts_with_all = ["bytes_max", "seconds_max"])]
@@ -137,7 +141,7 @@ struct Tail {
     #[arg(short, long)]
     follow: bool,
     /// End after so many entries
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = within::<u64>(..))]
     limit: Option<u64>,
     /// Print a JSON object a line
     #[arg(long)]
@@ -416,6 +420,13 @@ impl Tail {
             .transact(database, async |tr| tr.open_stream(&name).await);
         let stream = open.await?;
         let mut at = self.begin(database, &stream).await?;
+        let seen = Arc::new(Mutex::new((0, at)));
+        let (told, consumer, name) = (
+            seen.clone(),
+            self.consumer.clone(),
+            self.stream.name.clone(),
+        );
+        interrupts::end_with(move || interrupted(&name, consumer.as_deref(), &told));
         let mut left = self.limit.unwrap_or(u64::MAX);
         while left > 0 {
             let batch = self.read(database, &stream, at, left).await?;
@@ -426,6 +437,9 @@ impl Tail {
             left -= batch.entries.len() as u64;
             at = batch.next;
             self.note(database, &stream, at).await?;
+            if let Ok(mut seen) = seen.lock() {
+                *seen = (seen.0 + batch.entries.len() as u64, at);
+            }
             if !batch.more && !self.follow {
                 break;
             }
@@ -493,6 +507,21 @@ impl Tail {
     }
 }
 
+/// What is said to a reader who has had enough: how many entries it has had, and how to have the next one.
+fn interrupted(name: &str, consumer: Option<&str>, seen: &Mutex<(u64, Position)>) -> String {
+    // Nobody ends a process amid a change of two numbers.
+    let (count, at) = seen
+        .lock()
+        .map_or_else(|seen| *seen.into_inner(), |seen| *seen);
+    let next = match consumer {
+        Some(consumer) => format!("--consumer {consumer}"),
+        None if at == Position::START => "--from oldest".into(),
+        None => format!("--from {}", hex(at)),
+    };
+    let entries = counted(count, "entry", "entries");
+    format!("{name}: it was interrupted after {entries}; go on with {next}")
+}
+
 fn hex(position: Position) -> String {
     position
         .to_bytes()
@@ -552,6 +581,12 @@ impl Append {
     async fn run(&self) -> Outcome {
         let (name, connection) = (self.stream.key()?, connected(&self.stream.cluster).await?);
         let database = &connection.database;
+        let appended = Arc::<AtomicUsize>::default();
+        let (name_of, told) = (self.stream.name.clone(), appended.clone());
+        interrupts::end_with(move || {
+            let count = counted(told.load(Ordering::Relaxed), "entry is", "entries are");
+            format!("{name_of}: it was interrupted; {count} appended, or a few more")
+        });
         let mut count = 0;
         if let Some(entry) = &self.entry {
             self.append(database, &name, &[key(entry)?]).await?;
@@ -565,6 +600,7 @@ impl Append {
                 }
                 self.append(database, &name, &entries).await?;
                 count += entries.len();
+                appended.store(count, Ordering::Relaxed);
             }
         }
         println!("{count} appended");
@@ -650,5 +686,24 @@ mod tests {
         ] {
             assert_eq!(parse_hex(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn who_interrupts_a_tail_is_told_how_to_have_the_next_entry() {
+        let at = Position {
+            version: 7,
+            order: 0,
+            piece: 0,
+        };
+        let line = interrupted("s", None, &Mutex::new((1, at)));
+        let next = format!("after 1 entry; go on with --from {}", hex(at));
+        assert!(line.ends_with(&next), "{line}");
+        let line = interrupted("s", Some("me"), &Mutex::new((2, at)));
+        assert!(
+            line.ends_with("after 2 entries; go on with --consumer me"),
+            "{line}"
+        );
+        let line = interrupted("s", None, &Mutex::new((0, Position::START)));
+        assert!(line.ends_with("--from oldest"), "{line}");
     }
 }

@@ -8,6 +8,7 @@ use plinth_runtime::unix_time_ms;
 use plinth_terminal::Outcome;
 use plinth_terminal::commands::{Commands, wrong_usage};
 use plinth_terminal::keys;
+use plinth_terminal::numbers::{parse_time, within};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -78,7 +79,7 @@ struct SignArguments {
     #[arg(long, value_name = "PREFIX", value_parser = parse_prefix)]
     write: Vec<Bytes>,
     /// Grant reads and writes of the tenant with this number, as `gettenant` shows it. May be given several times
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = within::<u64>(..))]
     tenant: Vec<u64>,
     /// How long it is good: 90s, 15m, 12h or 30d
     #[arg(long = "for", value_name = "TIME", value_parser = parse_seconds)]
@@ -108,17 +109,13 @@ fn parse_cluster(text: &str) -> Result<String, String> {
 
 fn parse_seconds(text: &str) -> Result<u64, String> {
     let wrong = || "a time is a number and s, m, h or d, such as 12h".to_owned();
-    let unit = text.chars().last().ok_or_else(wrong)?;
-    let factor: u64 = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 3600,
-        'd' => 24 * 3600,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
-    let seconds = number.checked_mul(factor).filter(|seconds| *seconds > 0);
-    seconds.ok_or_else(wrong)
+    // A number alone might be meant as anything.
+    let has_unit = text.ends_with(['s', 'm', 'h', 'd']) && !text.ends_with("ms");
+    let seconds = parse_time(text).ok().filter(|_| has_unit);
+    match seconds {
+        Some(seconds) if (1.0..1e15).contains(&seconds) => Ok(seconds as u64),
+        _ => Err(wrong()),
+    }
 }
 
 fn print(key: &SigningKey) -> String {

@@ -42,7 +42,7 @@ impl fmt::Display for Limits {
         let numbers = [
             ("machines", self.machines.map(|n| n as u64)),
             ("processes", self.processes.map(|n| n as u64)),
-            ("seconds", self.seconds),
+            ("duration", self.seconds),
         ];
         for (name, number) in numbers {
             if let Some(number) = number {

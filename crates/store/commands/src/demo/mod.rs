@@ -50,6 +50,9 @@ struct Arguments {
     keep: bool,
 }
 
+/// The begin of a directory's name, before the number of the process.
+const DIRECTORY: &str = "plinth-demo-";
+
 /// All measured results.
 struct Measured {
     input: PathBuf,
@@ -97,7 +100,16 @@ fn run(arguments: Arguments) -> Outcome {
 fn fresh_directory(given: Option<&Path>) -> Outcome<PathBuf> {
     let directory = match given {
         Some(path) => path.to_path_buf(),
-        None => std::env::temp_dir().join(format!("plinth-demo-{}", std::process::id())),
+        None => {
+            let above = std::env::temp_dir();
+            for directory in of_killed(&above) {
+                let directory = directory.display();
+                eprintln!(
+                    "plinth: {directory} is of an earlier demo, which was killed or told to keep it"
+                );
+            }
+            above.join(format!("{DIRECTORY}{}", std::process::id()))
+        }
     };
     let cannot = |error| {
         format!(
@@ -118,6 +130,23 @@ fn fresh_directory(given: Option<&Path>) -> Outcome<PathBuf> {
         ));
     }
     Ok(directory)
+}
+
+/// Directories of demos whose processes are no more.
+fn of_killed(above: &Path) -> Vec<PathBuf> {
+    let names = std::fs::read_dir(above).into_iter().flatten().flatten();
+    let is_of_killed = |name: &str| {
+        let process = name.strip_prefix(DIRECTORY).unwrap_or_default();
+        let is_number = !process.is_empty() && process.bytes().all(|b| b.is_ascii_digit());
+        is_number && !Path::new("/proc").join(process).exists()
+    };
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut found: Vec<PathBuf> = names
+        .filter(|name| is_of_killed(name))
+        .map(|name| above.join(name))
+        .collect();
+    found.sort();
+    found
 }
 
 fn demonstrate(
@@ -254,4 +283,20 @@ fn print_table(measured: &Measured) {
             "CHECKS FAILED"
         }
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_demo_has_left_is_found() {
+        let above = std::env::temp_dir().join(format!("plinth-demos-{}", std::process::id()));
+        let own = format!("{DIRECTORY}{}", std::process::id());
+        for name in [&own[..], "plinth-demo-4194305", "plinth-demo-x", "other"] {
+            std::fs::create_dir_all(above.join(name)).expect("it is made");
+        }
+        assert_eq!(of_killed(&above), [above.join("plinth-demo-4194305")]);
+        std::fs::remove_dir_all(&above).expect("it is there");
+    }
 }

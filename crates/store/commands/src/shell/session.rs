@@ -9,17 +9,20 @@ use crate::registered::registered;
 use crate::{keys, status};
 use plinth_client::{Database, RangeOptions, Transaction, TransactionOption};
 use plinth_control::management;
+use plinth_coordination::election;
 use plinth_core::key::{SYSTEM_BEGIN, prefix_end, printable};
 use plinth_core::{DatabaseConfig, Error, Key, KeyRange, Result, Value};
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either};
 use plinth_server::{NotCreated, create_database};
-use plinth_terminal::Outcome;
 use plinth_terminal::connect::{Connection, explain};
 use plinth_terminal::shell::answer::Answer;
+use plinth_terminal::{Outcome, interrupts};
 
 /// Limit of the check whether the database is locked. If it takes longer, the cluster counts as silent.
 const LOCK_LOOK: Duration = Duration::from_secs(1);
+/// A controller that is there is found in less.
+const LEADER_LIMIT: Duration = Duration::from_secs(1);
 /// Number of reads for the new value after a watch has fired.
 const CHANGE_LOOKS: u32 = 50;
 /// Pause between two of these reads.
@@ -298,7 +301,10 @@ impl Session {
         match plinth_runtime::race(change, interrupted()).await {
             Either::Left(Ok(())) => self.changed(key, before).await,
             Either::Left(Err(error)) => self.fail(error).await,
-            Either::Right(_) => Err("interrupted; the value has not changed".into()),
+            Either::Right(_) => {
+                interrupts::note();
+                Err("interrupted; the value has not changed".into())
+            }
         }
     }
 
@@ -343,10 +349,18 @@ impl Session {
             Some(Err(NotCreated::Because(line))) => {
                 Err(format!("cannot create the database: {line}"))
             }
-            None => Err(format!(
-                "{}; it is created as soon as that is there, unless another `configure new' asks for less",
-                self.connection.explain_silence().await
-            )),
+            None => {
+                let leader = election::current_leader(transport, coordinators);
+                let leader = plinth_runtime::timeout(LEADER_LIMIT, leader).await;
+                let then = match leader.flatten() {
+                    Some(_) => {
+                        "it is created as soon as that is there, unless another `configure new' asks for less"
+                    }
+                    None => "nothing is created: say it again when its servers run",
+                };
+                let why = self.connection.explain_silence().await;
+                Err(format!("{why}; {then}"))
+            }
         }
     }
 }

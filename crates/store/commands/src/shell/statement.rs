@@ -15,6 +15,7 @@ use plinth_core::similar::most_similar;
 use plinth_core::{DatabaseConfig, EngineKind, Key, Uid, Value};
 use plinth_rpc::Place;
 use plinth_runtime::Duration;
+use plinth_terminal::choices::expected;
 use plinth_terminal::shell::words::split;
 use std::os::unix::ffi::OsStrExt;
 
@@ -395,6 +396,13 @@ fn no_configuration(word: &str) -> String {
     let (name, count) = word
         .split_once('=')
         .map_or((word, ""), |(name, count)| (name, count));
+    if name == "clients" {
+        let known = Clients::ALL.map(Clients::name);
+        return format!(
+            "configure: `{word}' is not known: {}",
+            expected(count, known)
+        );
+    }
     match most_similar(name, WORDS).filter(|meant| *meant != name) {
         Some(meant) if count.is_empty() => {
             format!("configure: `{word}' is not known; did you mean `{meant}'?")
@@ -502,7 +510,11 @@ mod tests {
             ("configure new quadruple", "`help configure' lists"),
             ("configure doble", "did you mean `double'?"),
             ("configure new triple log=3", "did you mean `logs=3'?"),
-            ("configure clients=nobody", "`help configure' lists"),
+            ("configure clients=nobody", "expected all, reads or tokens"),
+            (
+                "configure clients=token",
+                "did you mean `tokens'? expected all",
+            ),
             (
                 "configure tenant_mode=disabled",
                 "`tenant_mode=' is not known: a database has tenants",

@@ -7,6 +7,7 @@ use plinth_core::transaction_tag::TransactionTag;
 use plinth_protocol::transaction::{PRIORITY_BATCH, PRIORITY_DEFAULT, PRIORITY_SYSTEM};
 use plinth_runtime::unix_time_ms;
 use plinth_terminal::Outcome;
+use plinth_terminal::choices::unknown;
 use plinth_terminal::shell::answer::Answer;
 
 /// Defaults, as in FoundationDB: transactions per second, and seconds.
@@ -83,9 +84,8 @@ fn parse_on(tag: TransactionTag, rest: &[&str]) -> Result<Throttling, String> {
         None => PRIORITY_DEFAULT,
         Some(name) => {
             let known = PRIORITIES.iter().find(|(known, _)| known == name);
-            let known = known.ok_or(format!(
-                "throttle: `{name}' is not a priority; there are immediate, default and batch"
-            ))?;
+            let names = PRIORITIES.iter().map(|(known, _)| *known);
+            let known = known.ok_or_else(|| unknown("throttle", name, names))?;
             known.1
         }
     };
