@@ -6,9 +6,10 @@ const KEEPER: bool = cfg!(feature = "keeper");
 const BENCH: bool = cfg!(feature = "bench");
 
 /// Words of a command line, and whether this build knows them.
-const PARTS: [(&[&str], bool); 10] = [
+const PARTS: [(&[&str], bool); 11] = [
     (&["keeper"], KEEPER),
     (&["keeper", "bench"], BENCH),
+    (&["dev", "--zookeeper-port"], KEEPER),
     (&["dev", "--keeper-port"], KEEPER),
     (&["table"], cfg!(feature = "tables")),
     (&["delos"], cfg!(feature = "delos")),

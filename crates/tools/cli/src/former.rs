@@ -19,6 +19,11 @@ const MOVED: [(&[&str], &[&str]); 8] = [
 /// Systems whose one command needed no word before its flags, and that word.
 const WORDLESS: [(&str, &str); 2] = [("keeper", "server"), ("table", "cli")];
 
+/// The commands that these have now.
+const OF_WORDLESS: [&str; 7] = [
+    "cli", "server", "status", "import", "export", "drop", "bench",
+];
+
 /// A flag that made a command another one, that one, and the flag's own name there.
 const BY_FLAG: [(&str, &str, [&str; 2], &str); 2] = [
     ("dev", "--farm", ["farm", "dev"], "--machines"),
@@ -148,6 +153,9 @@ fn wordless(words: Vec<OsString>) -> Vec<OsString> {
         let word = word.to_str().unwrap_or_default();
         word.starts_with('-') && !["-h", "--help"].contains(&word)
     });
+    // Who writes a flag before the command is told so.
+    let names_command = |word: &OsString| OF_WORDLESS.iter().any(|name| word == name);
+    let has_none = has_none && !words[1..].iter().any(names_command);
     match known {
         Some((system, word)) if has_none => {
             [owned(&[*system, *word]), words[1..].to_vec()].concat()
@@ -219,6 +227,7 @@ mod tests {
                 "sim run --seed 1",
                 Some(["`plinth sim' is `plinth tools sim' now", ""]),
             ),
+            ("table -C a cli", None),
             (
                 "keeper --listen a",
                 Some(["`plinth keeper' is `plinth keeper server' now", ""]),

@@ -1,10 +1,12 @@
 //! Help pages that fit a terminal. The library that renders them would need another one to wrap lines.
 
 use clap::error::{Error, ErrorKind};
-use plinth_terminal::{examples, tls};
+use plinth_terminal::{examples, tls, watching};
 use std::io::IsTerminal;
 
 const COLUMNS: usize = 100;
+/// Narrower terminals break lines of pages themselves.
+const COLUMNS_MIN: usize = 60;
 /// Where the text goes on if it began so far to the right that little room is left.
 const COLUMN_MAX: usize = 50;
 /// No text of two columns begins further left.
@@ -25,7 +27,11 @@ pub fn exit(error: &Error) -> ! {
         true => error.render().ansi().to_string(),
         false => error.render().to_string(),
     };
-    let page = wrapped(&arranged(&page));
+    let columns = match is_terminal {
+        true => columns_of(watching::columns()),
+        false => COLUMNS,
+    };
+    let page = wrapped(&arranged(&page), columns);
     match is_error {
         true => eprint!("{page}"),
         false => print!("{page}"),
@@ -57,20 +63,27 @@ fn arranged(page: &str) -> String {
     }
 }
 
+/// The columns of a page in a terminal with so many.
+fn columns_of(terminal: Option<u16>) -> usize {
+    terminal.map_or(COLUMNS, |columns| {
+        usize::from(columns).clamp(COLUMNS_MIN, COLUMNS)
+    })
+}
+
 /// The page without lines that are too long, where they have blanks.
-fn wrapped(page: &str) -> String {
+fn wrapped(page: &str, columns: usize) -> String {
     let mut all = String::new();
     for line in page.lines() {
-        wrap(line, &mut all);
+        wrap(line, columns, &mut all);
     }
     all
 }
 
-fn wrap(line: &str, all: &mut String) {
+fn wrap(line: &str, columns: usize, all: &mut String) {
     let column = text_column(line);
     let mut rest = line;
     let mut indent = 0;
-    while let Some(at) = break_at(rest, COLUMNS - indent) {
+    while let Some(at) = break_at(rest, columns - indent) {
         all.extend(std::iter::repeat_n(' ', indent));
         all.push_str(&rest[..at]);
         all.push('\n');
@@ -148,8 +161,11 @@ mod tests {
             "nothing has to be wrapped any more"
         );
         for page in all {
-            let shown = wrapped(&page);
+            let shown = wrapped(&page, COLUMNS);
             assert_eq!(shown.lines().find(is_wide), None);
+            let narrow = wrapped(&page, columns_of(Some(80)));
+            let is_wider = |line: &&str| line.chars().count() > 80 && line.trim().contains(' ');
+            assert_eq!(narrow.lines().find(is_wider), None);
             let words = |text: &str| {
                 let words = text.split_whitespace();
                 words.map(str::to_owned).collect::<Vec<_>>()
@@ -190,12 +206,12 @@ mod tests {
             (format!("      \u{1b}[1m--flag\u{1b}[0m    {word}"), 16),
             (format!("Usage: {word}"), 10),
         ] {
-            let shown = wrapped(line.trim_end());
+            let shown = wrapped(line.trim_end(), COLUMNS);
             let second = shown.lines().nth(1).expect("two lines");
             assert_eq!(second.find('w'), Some(below), "{shown}");
         }
-        assert_eq!(wrapped("short\n\nlines"), "short\n\nlines\n");
+        assert_eq!(wrapped("short\n\nlines", COLUMNS), "short\n\nlines\n");
         let long = "x".repeat(150);
-        assert_eq!(wrapped(&long), format!("{long}\n"));
+        assert_eq!(wrapped(&long, COLUMNS), format!("{long}\n"));
     }
 }

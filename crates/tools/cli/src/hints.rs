@@ -9,7 +9,7 @@ use std::ffi::OsString;
 
 /// A word that is no command behind those before it, and what does that.
 #[rustfmt::skip]
-const MEANT: [(&[&str], &str, &str); 20] = [
+const MEANT: [(&[&str], &str, &str); 22] = [
     (&[], "restore", "`plinth load' reads what `plinth dump' has written"),
     (&[], "backup", "`plinth dump' writes pairs to a file, and `plinth copy' copies a database"),
     (&[], "shell", "the shell is `plinth cli'"),
@@ -18,7 +18,7 @@ const MEANT: [(&[&str], &str, &str); 20] = [
     (&[], "restart", ENDED),
     (&[], "fdbcli", "the shell is `plinth cli'"),
     (&[], "version", "`plinth --version' prints it"),
-    (&["keeper"], "dev", "`plinth dev --data-dir DIR --keeper-port 2181' starts a cluster with a gateway"),
+    (&["keeper"], "dev", "`plinth dev --data-dir DIR --zookeeper-port 2181' starts a cluster with a gateway"),
     (&["keeper"], "cli", "`plinth keeper server' serves the shells of ZooKeeper, as zkCli.sh"),
     (&["keeper"], "top", "`plinth top' watches the cluster below, and `plinth keeper status' shows the tree"),
     (&["table"], "dev", "`plinth table server --data-dir DIR' is one; `plinth delos dev NAME --kind table' several"),
@@ -27,6 +27,8 @@ const MEANT: [(&[&str], &str, &str); 20] = [
     (&["table"], "bench", "`plinth delos bench' measures services"),
     (&["table"], "shell", "the shell is `plinth table cli'"),
     (&["farm"], "top", "`plinth farm status' shows the cluster, and `--pages' of a server has its metrics"),
+    (&["farm", "bench"], "list", "`plinth farm bench' lists what there is to measure"),
+    (&["bench"], "list", "`plinth bench run --workload list' explains what there is to measure"),
     (&["farm"], "shell", "the shell is `plinth farm cli'"),
     (&["delos"], "cli", OF_DELOS),
     (&["delos"], "shell", OF_DELOS),
@@ -34,11 +36,12 @@ const MEANT: [(&[&str], &str, &str); 20] = [
 const ENDED: &str = "a server ends by SIGTERM: `systemctl stop' or `restart' where systemd has started it; `kill' in \
      plinth cli starts one again that is looked after";
 /// Flags of other programs, and what a command may have instead.
-const SAME: [(&str, &str); 4] = [
+const SAME: [(&str, &str); 5] = [
     ("--seconds", "--duration"),
     ("--time", "--duration"),
     ("--tsv", "--json"),
     ("--cluster", "--cluster-file"),
+    ("--cluster-file", "--connect"),
 ];
 const OF_DELOS: &str =
     "`plinth delos call' carries out an operation; the shell of tables is `plinth table cli'";
@@ -51,10 +54,26 @@ pub fn improved(mut error: Error, program: &Command, arguments: &[OsString]) -> 
         error.remove(ContextKind::SuggestedSubcommand);
         let tip = StyledStr::from(meant);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    } else if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+        && error.get(ContextKind::SuggestedSubcommand).is_none()
+    {
+        let names = asked(program, arguments).get_subcommands();
+        let shown = names.filter(|name| !name.is_hide_set());
+        if let Some(near) = most_similar(word, shown.map(Command::get_name)) {
+            let near = ContextValue::Strings(vec![near.to_owned()]);
+            error.insert(ContextKind::SuggestedSubcommand, near);
+        }
     }
     if let Some(ContextValue::String(wrong)) = error.get(ContextKind::InvalidArg) {
-        let wrong = wrong.clone();
-        improve_flag(&mut error, &wrong, asked(program, arguments));
+        let (wrong, command) = (wrong.clone(), asked(program, arguments));
+        match behind(command, &wrong, arguments) {
+            Some(tip) => {
+                error.remove(ContextKind::SuggestedArg);
+                let tip = StyledStr::from(tip);
+                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+            }
+            None => improve_flag(&mut error, &wrong, command),
+        }
     }
     if let Some(ContextValue::String(flag)) = error.get(ContextKind::SuggestedArg) {
         match shown(program, flag) {
@@ -77,15 +96,36 @@ fn asked<'a>(program: &'a Command, arguments: &[OsString]) -> &'a Command {
     command
 }
 
+/// The tip about a flag that stands before the command whose flag it is.
+fn behind(command: &Command, flag: &str, arguments: &[OsString]) -> Option<String> {
+    let at = arguments.iter().position(|word| {
+        let word = word.to_str().unwrap_or_default();
+        word.split('=').next() == Some(flag)
+    })?;
+    let words = arguments[at + 1..].iter();
+    let name = words
+        .filter_map(|word| command.find_subcommand(word))
+        .find(|below| has(below, flag))?
+        .get_name();
+    let before = arguments[1..at].iter().map(|word| word.to_string_lossy());
+    let before: Vec<_> = before.collect();
+    let before = before.join(" ");
+    Some(format!(
+        "flags stand behind the command: plinth {before} {name} {flag} …"
+    ))
+}
+
+fn has(command: &Command, flag: &str) -> bool {
+    command.get_arguments().any(|argument| {
+        let long = argument.get_long().map(|name| format!("--{name}"));
+        let short = argument.get_short().map(|name| format!("-{name}"));
+        long.as_deref() == Some(flag) || short.as_deref() == Some(flag)
+    })
+}
+
 /// Puts what this command has in place of a tip that is far from what was written.
 fn improve_flag(error: &mut Error, wrong: &str, command: &Command) {
-    let has = |flag: &str| {
-        command.get_arguments().any(|argument| {
-            let long = argument.get_long().map(|name| format!("--{name}"));
-            let short = argument.get_short().map(|name| format!("-{name}"));
-            long.as_deref() == Some(flag) || short.as_deref() == Some(flag)
-        })
-    };
+    let has = |flag: &str| has(command, flag);
     let same = SAME.iter().find(|(other, own)| *other == wrong && has(own));
     if let Some((_, own)) = same {
         error.insert(
@@ -176,7 +216,7 @@ mod tests {
             ("plinth restore f", "`plinth load' reads"),
             ("plinth shell", "`plinth cli'"),
             ("plinth keeper top", "`plinth top' watches"),
-            ("plinth keeper dev", "--keeper-port"),
+            ("plinth keeper dev", "--zookeeper-port"),
             ("plinth farm top", "`plinth farm status'"),
             ("plinth delos cli", "`plinth delos call'"),
             ("plinth stop", "SIGTERM"),
@@ -200,6 +240,11 @@ mod tests {
             ("plinth cli get", "--exec 'get a'"),
             ("plinth cli exec get", "--exec 'get a'"),
             ("plinth status --time-out 3", "'--timeout'"),
+            ("plinth delos -C x status", "plinth delos status -C …"),
+            ("plinth farm -C x status", "plinth farm status -C …"),
+            ("plinth table cli --cluster-file x", "'--connect'"),
+            ("plinth tools mna", "'man'"),
+            ("plinth bench list", "--workload list"),
         ] {
             let answer = answer(line);
             assert!(answer.contains(tip), "{line}: {answer}");

@@ -26,7 +26,7 @@ const SHORTER: [(&str, &str); 8] = [
     ("cli", "A shell; or statements from the command line"),
     (
         "keeper",
-        "ZooKeeper's clients on a cluster; plinth dev --keeper-port tries it",
+        "ZooKeeper's clients on a cluster; plinth dev --zookeeper-port tries it",
     ),
     ("delos", "Replicated services without a database"),
     (

@@ -4,7 +4,8 @@
 //! (`plinth_terminal::commands`), and a feature of this crate says whether a family is in the program.
 //!
 //! A command ends with success, or with one line that names the problem, its place, and a remedy. `main` prints that
-//! line, or an object of JSON with it where results are JSON, and exits with 1. Wrong usage exits with 2.
+//! line, or an object of JSON with it where results are JSON, and exits with 1; with 130 if the user has interrupted it.
+//! Wrong usage exits with 2.
 
 mod absent;
 mod former;
@@ -39,7 +40,7 @@ use plinth_keeper_commands as _;
 use plinth_counter as _;
 
 use clap::{Arg, ArgAction, Command};
-use plinth_terminal::{allocator, commands, configuration, knobs};
+use plinth_terminal::{allocator, commands, configuration, interrupts, knobs};
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
@@ -76,8 +77,8 @@ fn program() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .after_help(
-            "Begin with `plinth demo`, or with `plinth dev --data-dir data` and then\n\
-            `plinth cli -C data/plinth.cluster`. `plinth help COMMAND` tells all of one.",
+            "Begin with `plinth dev --data-dir data` and then `plinth cli -C data/plinth.cluster`,\n\
+            or with `plinth demo --input FILE`. `plinth help COMMAND` tells all of one.",
         );
     let program = layout::laid_out(taking_negative_numbers(commands::fill(program)));
     match cfg!(feature = "keeper") {
@@ -141,20 +142,14 @@ fn main() -> ExitCode {
             help::exit(&hints::improved(error, &program(), &arguments));
         })
     });
-    let is_json = matches.as_ref().is_ok_and(commands::prints_json);
-    if is_json {
+    if matches.as_ref().is_ok_and(commands::prints_json) {
         commands::set_for_programs();
     }
     match matches.and_then(|matches| commands::run(&matches)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(line) => {
-            // The line is empty if the command has already printed its error.
-            match line.is_empty() {
-                true => {}
-                false if is_json => eprintln!("{}", commands::json_of_error(&line)),
-                false => eprintln!("plinth: {line}"),
-            }
-            ExitCode::FAILURE
+            commands::print_error(&line);
+            ExitCode::from(interrupts::exit_code())
         }
     }
 }

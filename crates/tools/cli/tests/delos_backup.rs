@@ -188,6 +188,8 @@ fn a_service_is_restored_to_a_position_in_the_middle_and_to_the_end() {
         let counts = clients.map(|client| client.join().expect("no request fails"));
         assert!(counts.iter().all(|count| *count > 0));
     });
+    // It is in the part of the log that a restore plays.
+    machines.operate("enable-engine", "locks", &["log_backup"]);
     machines.await_backup("locks");
     let middle = machines.position("locks");
     let in_the_middle = machines.list("locks");
@@ -213,6 +215,12 @@ fn a_service_is_restored_to_a_position_in_the_middle_and_to_the_end() {
         status["backup"],
         Value::Null,
         "its backup is not the old one's"
+    );
+    let engines = status["engines"].as_array().expect("a list");
+    let backup = engines.iter().find(|engine| engine["name"] == "log_backup");
+    assert_eq!(
+        backup.map(|engine| &engine["on"]),
+        Some(&Value::Bool(false))
     );
     let token = machines.acquire("whole", "new");
     assert!(token > 20, "{token}: it goes on");

@@ -139,8 +139,8 @@ fn a_local_cluster_whose_port_somebody_has_names_its_own_flag_and_starts_nothing
         ("dev --processes 3 --port BEFOREPORT", "--port"),
         ("dev --port FREEPORT --pages-port TAKENPORT", "--pages-port"),
         (
-            "dev --port FREEPORT --keeper-port TAKENPORT",
-            "--keeper-port",
+            "dev --port FREEPORT --zookeeper-port TAKENPORT",
+            "--zookeeper-port",
         ),
         ("farm dev --port BEFOREPORT", "--port"),
         (
@@ -167,8 +167,8 @@ fn a_local_cluster_that_wants_a_port_twice_names_both_flags_and_makes_nothing() 
     let place = Place::new();
     for (command, flag) in [
         (
-            "dev --port FREEPORT --keeper-port FREEPORT",
-            "--keeper-port",
+            "dev --port FREEPORT --zookeeper-port FREEPORT",
+            "--zookeeper-port",
         ),
         ("dev --port FREEPORT --pages-port FREEPORT", "--pages-port"),
         (
