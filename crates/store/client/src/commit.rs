@@ -100,7 +100,7 @@ impl Transaction {
         if let Some(error) = attempt.read_error() {
             return Err(error);
         }
-        let (mut log, reads, version, options, places) = {
+        let (mut log, reads, version, options, places, trace) = {
             let mut state = self.inner.state.borrow_mut();
             let log = std::mem::take(&mut state.log);
             if log.is_empty() {
@@ -113,7 +113,8 @@ impl Transaction {
             }
             let reads = attempt.take_reads();
             let version = state.ask_read_version(&cluster, !reads.is_empty());
-            (log, reads, version, state.options, state.places)
+            let trace = state.trace.take();
+            (log, reads, version, state.options, state.places, trace)
         };
         let version = version.get().await?;
         let row = options
@@ -133,6 +134,7 @@ impl Transaction {
         let data = CommitData {
             conflicts: conflicts.clone(),
             places,
+            trace,
             ..packed.data
         };
         let packed = Packed {
@@ -185,6 +187,7 @@ fn pack(
         flags,
         places: 1,
         conflicts: None,
+        trace: None,
     };
     let row = None;
     Ok(Packed { data, fence, row })
@@ -252,6 +255,7 @@ async fn commit_dummy(cluster: &Rc<dyn Cluster>, key: Key, flags: CommitFlags) -
                     flags,
                     places: 1,
                     conflicts: None,
+                    trace: None,
                 };
                 cluster.commit(data).await
             }

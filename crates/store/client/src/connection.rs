@@ -14,8 +14,8 @@ mod versions;
 
 use crate::outage::Outage;
 use crate::source::{
-    Cluster, ClusterFuture, CommitData, CommitReply, PointResults, RangeChunk, RangeRequest,
-    ReadVersionFlags, Subject,
+    Cluster, ClusterFuture, CommitData, CommitReply, CommitTracing, PointResults, RangeChunk,
+    RangeRequest, ReadVersionFlags, Subject,
 };
 use avoided::Avoided;
 use locations::Locations;
@@ -26,7 +26,8 @@ use plinth_protocol::control::{ClientInfo, GetClientInfo};
 use plinth_protocol::coordination::Candidate;
 use plinth_protocol::token::Token;
 use plinth_protocol::transaction::{
-    Commit, FLAG_LOCK_AWARE, FLAG_REPORT_CONFLICTS, FLAG_SYSTEM_KEYS,
+    Commit, CommitReply as CommitAnswer, FLAG_LOCK_AWARE, FLAG_REPORT_CONFLICTS, FLAG_SYSTEM_KEYS,
+    FLAG_TRACE, GetCommitTrace,
 };
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::sync::Watch;
@@ -180,6 +181,9 @@ impl Inner {
         if data.conflicts.is_some() {
             flags |= FLAG_REPORT_CONFLICTS;
         }
+        if data.trace.is_some() {
+            flags |= FLAG_TRACE;
+        }
         let request = Commit {
             read_version: data.read_version,
             reads: data.reads,
@@ -202,10 +206,11 @@ impl Inner {
                     return Err(Error::not_committed);
                 }
                 Either::Left(Ok(reply)) => {
-                    return Ok(CommitReply {
-                        version: reply.version,
-                        order: reply.order,
-                    });
+                    let CommitAnswer { version, order, .. } = reply;
+                    if let Some(tracing) = data.trace {
+                        self.ask_for_trace(proxy, (version, order), tracing);
+                    }
+                    return Ok(CommitReply { version, order });
                 }
                 // It was certainly not sent, so it is repeated.
                 Either::Left(Err(Error::connection_failed)) => {
@@ -219,6 +224,27 @@ impl Inner {
                 Either::Left(Err(error)) => return Err(error),
             }
         }
+    }
+}
+
+impl Inner {
+    /// Nobody waits for the answer.
+    fn ask_for_trace(
+        &self,
+        proxy: Interface,
+        (version, order): (Version, u16),
+        tracing: CommitTracing,
+    ) {
+        let asked = GetCommitTrace { version, order };
+        let call = self
+            .transport
+            .call(&proxy.endpoint::<GetCommitTrace>(), asked);
+        let telling = async move {
+            if let Ok(trace) = call.await {
+                tracing.tell(trace);
+            }
+        };
+        plinth_runtime::spawn("commit trace", telling).detach();
     }
 }
 

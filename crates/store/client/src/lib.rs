@@ -74,8 +74,8 @@ pub use range::{RangeOptions, RangeResult, StreamingMode};
 pub use range_stream::{RangeCursor, RangeStream};
 pub use read_future::{ReadFuture, ValueFuture};
 pub use source::{
-    Cluster, ClusterFuture, CommitData, CommitFlags, CommitReply, PackedRows, PointResult,
-    PointResults, Priority, RangeChunk, RangeRequest, ReadVersionFlags, Row, Subject,
+    Cluster, ClusterFuture, CommitData, CommitFlags, CommitReply, CommitTracing, PackedRows,
+    PointResult, PointResults, Priority, RangeChunk, RangeRequest, ReadVersionFlags, Row, Subject,
     is_commit_unknown,
 };
 pub use streams::{
@@ -86,6 +86,10 @@ pub use transaction::Transaction;
 
 /// What [`Transaction::set_authorization_token`] takes.
 pub use plinth_protocol::token::Token as AuthorizationToken;
+
+/// What [`CommitTracing::told`] gives.
+pub use plinth_protocol::log::PushTrace;
+pub use plinth_protocol::transaction::CommitTrace;
 
 /// Place of an entry in a stream, and what a stream records.
 pub use plinth_core::streams::{Position, StreamKind};

@@ -13,7 +13,10 @@ use plinth_core::transaction_tag::TransactionTags;
 use plinth_core::{Error, Key, KeySelector, MutationBatch, Result, Value, Version};
 use plinth_protocol::storage::GetRangeReply;
 use plinth_protocol::token::Token;
+use plinth_protocol::transaction::CommitTrace;
+use plinth_runtime::sync::Watch;
 use std::cell::RefCell;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -151,6 +154,34 @@ pub struct CommitData {
     pub places: u16,
     /// Receives the ranges over which a commit failed, as far as the cluster can tell; `None` if they are not wanted.
     pub conflicts: Option<Rc<RefCell<Vec<KeyRange>>>>,
+    /// Receives when the cluster did what with it, soon after the commit; `None` if nobody wants to know.
+    pub trace: Option<CommitTracing>,
+}
+
+/// Where the trace of a commit comes, if the cluster can tell.
+#[derive(Clone)]
+pub struct CommitTracing(Rc<Watch<Option<CommitTrace>>>);
+
+impl CommitTracing {
+    pub(crate) fn new() -> Self {
+        CommitTracing(Rc::new(Watch::new(None)))
+    }
+
+    pub(crate) fn tell(&self, trace: CommitTrace) {
+        self.0.set(Some(trace));
+    }
+
+    /// Waits until it is there.
+    pub async fn told(&self) -> CommitTrace {
+        self.0.wait_until(Option::is_some).await;
+        self.0.get().unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for CommitTracing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CommitTracing")
+    }
 }
 
 /// A question about a cluster.

@@ -5,7 +5,7 @@ use crate::attempt::Attempt;
 use crate::options::Options;
 use crate::retry::{BACKOFF, delay_after};
 use crate::shared::{Drive, Shared};
-use crate::source::{Cluster, ReadVersionFlags};
+use crate::source::{Cluster, CommitTracing, ReadVersionFlags};
 use crate::write_log::WriteLog;
 use crate::write_map::WriteMap;
 use plinth_core::key::{ALL_KEYS_END, KEY_BYTES_MAX, KeyRange, SYSTEM_BEGIN, SYSTEM_KEY_BYTES_MAX};
@@ -61,6 +61,8 @@ pub(crate) struct State {
     pub appends: u16,
     /// Places of its batch that the commit takes.
     pub places: u16,
+    /// Who wants to know when the cluster did what with the commit.
+    pub trace: Option<CommitTracing>,
     // State that outlives an attempt.
     pub created_at: Instant,
     pub retries: u32,
@@ -84,6 +86,7 @@ impl State {
             special_error: None,
             appends: 0,
             places: 1,
+            trace: None,
             created_at,
             retries: 0,
             backoff: BACKOFF,
@@ -104,6 +107,7 @@ impl State {
         self.special_writes.clear();
         self.appends = 0;
         self.places = 1;
+        self.trace = None;
         let next = Attempt::new(self.options.size_bytes_max);
         std::mem::replace(&mut self.attempt, next)
     }

@@ -17,7 +17,7 @@ use crate::bytes_argument::IntoKey;
 use crate::database::Database;
 use crate::options::TransactionOption;
 use crate::retry::BACKOFF;
-use crate::source::Cluster;
+use crate::source::{Cluster, CommitTracing};
 use crate::state::State;
 use plinth_core::{Error, Result, Version, version};
 use plinth_protocol::token::Token;
@@ -193,6 +193,14 @@ impl Transaction {
         }
         self.inner.state.borrow_mut().places = places;
         Ok(())
+    }
+
+    /// Has the cluster note when it does what with the commit. What is returned brings that soon after the commit, and
+    /// never if the cluster cannot tell. Holds until the next attempt.
+    pub fn trace_commit(&self) -> CommitTracing {
+        let tracing = CommitTracing::new();
+        self.inner.state.borrow_mut().trace = Some(tracing.clone());
+        tracing
     }
 
     /// The version of the commit; -1 if the transaction wrote nothing or has not committed.

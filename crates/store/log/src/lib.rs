@@ -17,3 +17,4 @@ mod entries;
 pub mod knobs;
 pub mod log_server;
 pub mod serve;
+mod traces;

@@ -6,12 +6,13 @@ use crate::disk_reads::{DiskRead, DiskReads, REPLY_BYTES_MAX};
 use crate::entries::{self, BLOCK_BYTES_WANTED, put};
 use crate::knobs::LOG_MEMORY_BYTES_MAX;
 use crate::log_server::{Entry, LogServer, Peeked, Popped, Recovery, VersionEntry};
+use crate::traces::Traces;
 use plinth_core::{Epoch, Error, Result, Uid, Version};
 use plinth_protocol::DurableVersion;
 use plinth_protocol::control::ClusterInfo;
 use plinth_protocol::log::{
     ConfirmEpoch, CopyTail, GetLogStatus, LogStatus, POPPED_FOR_EVER, Peek, PeekReply, Pop, Push,
-    PushReply, Seal, SealReply,
+    PushReply, Seal, SealReply, TracePush,
 };
 use plinth_protocol::tally;
 use plinth_rpc::{FailureBeacon, Registration, Responder, Transport, Waiters};
@@ -69,6 +70,7 @@ struct Shell {
     gathering: RefCell<VecDeque<Gathering>>,
     written: Notify,
     pushes: RefCell<BTreeMap<Version, Vec<Responder<Push>>>>,
+    traces: Traces,
     peeks: Waiters<Peek, Peek>,
     queue_bytes: Cell<u64>,
     /// Served between two commits.
@@ -126,6 +128,7 @@ pub(crate) fn start(
         gathering: RefCell::default(),
         written: Notify::new(),
         pushes: RefCell::default(),
+        traces: Traces::default(),
         peeks: Waiters::new("log_peeks"),
         queue_bytes: Cell::new(0),
         disk_reads: DiskReads::default(),
@@ -162,7 +165,7 @@ impl Shell {
 
     fn serve(self: Rc<Self>) -> Vec<Registration> {
         let (id, transport) = (self.id, self.transport.clone());
-        let [a, b, c, d, e, f, g] = std::array::from_fn(|_| self.clone());
+        let [a, b, c, d, e, f, g, h] = std::array::from_fn(|_| self.clone());
         vec![
             transport.serve::<Push>(id, move |push, responder| a.push(push, responder)),
             transport.serve::<Peek>(id, move |peek, responder| b.peek(peek, responder)),
@@ -179,6 +182,10 @@ impl Shell {
                 } else {
                     Err(Error::tlog_stopped)
                 });
+            }),
+            transport.serve::<TracePush>(id, move |asked, responder| {
+                let has = h.server.borrow().durable().version();
+                h.traces.ask(&asked, has, responder);
             }),
             transport.serve::<GetLogStatus>(id, move |_, responder| responder.ok(f.status())),
             transport.serve::<CopyTail>(id, move |copy, responder| {
@@ -340,6 +347,7 @@ impl Shell {
         put(&mut last.block, &Entry::Seal(seal.epoch));
         last.seals.push(responder);
         drop((gathering, server));
+        self.traces.forget();
         // Pushes that wait for a link that will never be taken must not make their proxy wait.
         let mut pushes = self.pushes.borrow_mut();
         let beyond = pushes.split_off(&(self.server.borrow().version() + 1));
@@ -394,6 +402,7 @@ impl Shell {
             };
             let block = block.finish();
             let begun = plinth_runtime::now();
+            self.traces.begins(versions);
             let persisted = loop {
                 match queue.commit(&block).await {
                     Ok(persisted) => break persisted,
@@ -413,6 +422,7 @@ impl Shell {
             self.disk_full.set(false);
             self.durable_bytes.add(block.bytes() as u64);
             self.queue_bytes.set(queue.bytes());
+            self.traces.ends(self.id, versions, block.bytes());
             if let Some((first, last)) = versions {
                 let mut server = self.server.borrow_mut();
                 server.became_durable(&persisted, first, last, block.bytes());

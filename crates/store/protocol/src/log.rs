@@ -91,6 +91,24 @@ record! {
         pub durable: DurableVersion,
     }
 
+    /// Asks when the log server did what with the push of this version, which comes behind it. Answered just before that
+    /// push is.
+    pub struct TracePush {
+        pub epoch: Epoch,
+        pub version: Version,
+    }
+
+    /// Microseconds of the phases of a push.
+    pub struct PushTrace {
+        pub id: Uid,
+        /// From the question until its block was begun to be written: behind blocks before it.
+        pub waited: u64,
+        /// Until the block was on disk.
+        pub written: u64,
+        /// Of the block.
+        pub bytes: u64,
+    }
+
     /// Reads the stream of one tag from `begin` on. Waits until the log server has a version at or after `begin`.
     pub struct Peek {
         pub tag: Tag,
@@ -231,6 +249,7 @@ requests! {
     GetLogStatus = 27 for Servers => LogStatus;
     CopyTail = 28 for Servers => CopyTailReply;
     GetCopyProgress = 29 for Servers => CopyProgress;
+    TracePush = 45 for Servers => PushTrace;
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The transaction system: sequencer, GRV proxies, commit proxies, resolvers.
 
-use crate::log::LogSystem;
+use crate::log::{LogSystem, PushTrace};
 use crate::token::Token;
 use bytes::Bytes;
 use plinth_core::key::KeyRange;
@@ -107,6 +107,8 @@ pub const FLAG_SYSTEM_KEYS: u8 = 1;
 pub const FLAG_LOCK_AWARE: u8 = 2;
 /// If it conflicts, the reply names the ranges.
 pub const FLAG_REPORT_CONFLICTS: u8 = 4;
+/// The proxy notes when it does what, for who asks ([`GetCommitTrace`]).
+pub const FLAG_TRACE: u8 = 8;
 
 /// Places of a batch. A version and a place together fit 63 bits for 17 years of versions, which is what a number that
 /// must fit a signed 64-bit integer can be made of.
@@ -136,6 +138,35 @@ record! {
         pub order: u16,
         /// The ranges read that have been written since. Only with [`FLAG_REPORT_CONFLICTS`].
         pub conflicting: Vec<KeyRange>,
+    }
+
+    /// Asks when a proxy did what with a transaction of [`FLAG_TRACE`] that it has committed just before.
+    pub struct GetCommitTrace {
+        pub version: Version,
+        pub order: u16,
+    }
+
+    /// Microseconds since the transaction has arrived at the proxy.
+    #[derive(Default)]
+    pub struct CommitTrace {
+        /// Its batch was formed.
+        pub batched: u64,
+        /// The sequencer has given a version.
+        pub versioned: u64,
+        /// All resolvers have answered.
+        pub resolved: u64,
+        /// The proxy's batches before it are assigned.
+        pub in_turn: u64,
+        /// It is known which log server gets what.
+        pub assigned: u64,
+        /// It is sent to all log servers.
+        pub pushed: u64,
+        /// All log servers have it on disk.
+        pub durable: u64,
+        /// The sequencer knows, and the client is answered.
+        pub reported: u64,
+        /// What the log servers that have answered say.
+        pub logs: Vec<PushTrace>,
     }
 
     /// Asks which servers hold the shards of a range.
@@ -269,4 +300,5 @@ requests! {
     RecruitResolver = 41 for Servers => ();
     GetResolverLoad = 42 for Servers => ResolverLoad;
     LoadSystemState = 43 for Servers => ();
+    GetCommitTrace = 44 for Clients => CommitTrace;
 }

@@ -11,3 +11,4 @@ mod named_coordinators;
 mod status_in_recoveries;
 mod tls;
 mod tokens;
+mod traced_commits;

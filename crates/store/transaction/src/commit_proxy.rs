@@ -31,5 +31,6 @@ mod pipeline;
 mod resolve;
 mod stream_rows;
 mod tallies;
+mod traced;
 
 pub use pipeline::start;

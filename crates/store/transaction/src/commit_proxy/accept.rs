@@ -16,7 +16,8 @@ use plinth_core::system_keys::{METADATA_VERSION, is_metadata_key, is_metadata_ra
 use plinth_core::{Error, MutationKind, MutationRef, Result, atomic};
 use plinth_identity::Identity;
 use plinth_protocol::transaction::{
-    Commit, FLAG_LOCK_AWARE, FLAG_REPORT_CONFLICTS, FLAG_SYSTEM_KEYS, TRANSACTION_PLACES_MAX,
+    Commit, FLAG_LOCK_AWARE, FLAG_REPORT_CONFLICTS, FLAG_SYSTEM_KEYS, FLAG_TRACE,
+    TRANSACTION_PLACES_MAX,
 };
 use plinth_runtime::planted;
 use std::fmt;
@@ -44,6 +45,8 @@ pub struct Pending {
     /// True if it commits even while the database is locked.
     pub lock_aware: bool,
     pub report_conflicts: bool,
+    /// Somebody will ask when what was done with it.
+    pub is_traced: bool,
     /// How many places of its batch it takes.
     pub places: u16,
     /// The first of them: the last two bytes of its versionstamp. Known when the batch is formed.
@@ -123,6 +126,7 @@ impl Pending {
             is_system,
             lock_aware,
             report_conflicts: commit.flags & FLAG_REPORT_CONFLICTS != 0,
+            is_traced: commit.flags & FLAG_TRACE != 0,
             places: commit.places,
             order: 0,
         })

@@ -8,6 +8,7 @@ use super::partitions::Partitions;
 use super::resolve;
 use super::stream_rows::StreamRows;
 use super::tallies::Tallies;
+use super::traced::{Traces, Tracing};
 use crate::knobs::{
     COMMIT_BATCH_BYTES_MAX, COMMIT_BATCH_COUNT_MAX, COMMIT_BATCHES_IN_FLIGHT_MAX,
     COMMIT_PROXY_BYTES_MAX, EMPTY_COMMIT_INTERVAL_MS, SYSTEM_SNAPSHOT_INTERVAL_BYTES,
@@ -23,9 +24,9 @@ use plinth_identity::Identity;
 use plinth_protocol::log::{LogGeneration, Pop, Push};
 use plinth_protocol::rate::{CommitProxyStatus, GetCommitProxyStatus};
 use plinth_protocol::transaction::{
-    BATCH_PLACES_MAX, Commit, CommitRecovery, CommitReply, CommitVersion, GetCommitVersion,
-    GetKeyLocations, KeyLocations, LoadSystemState, RecruitCommitProxy, ReportCommitted,
-    ResolveBatch, ResolveReply, TRANSACTION_PLACES_MAX,
+    BATCH_PLACES_MAX, Commit, CommitRecovery, CommitReply, CommitTrace, CommitVersion,
+    GetCommitTrace, GetCommitVersion, GetKeyLocations, KeyLocations, LoadSystemState,
+    RecruitCommitProxy, ReportCommitted, ResolveBatch, ResolveReply, TRANSACTION_PLACES_MAX,
 };
 use plinth_rpc::{Endpoint, FailureBeacon, Registration, Responder, Transport, Watching};
 use plinth_runtime::gauge::Gauge;
@@ -102,6 +103,7 @@ struct Proxy {
     room: Notify,
     failure: Watch<Option<Error>>,
     tallies: Tallies,
+    traces: Traces,
 }
 
 /// Registers the proxy and returns the future that runs it. The future ends when a role that the proxy depends on
@@ -153,6 +155,33 @@ fn place(batch: &mut [Arrived]) {
     );
 }
 
+fn note(tracing: &mut Option<Tracing>, done: impl FnOnce(&mut CommitTrace) -> &mut u64) {
+    if let Some(tracing) = tracing {
+        tracing.note(done);
+    }
+}
+
+/// The answer to a transaction whose batch is committed.
+fn reply(
+    transaction: &Pending,
+    verdict: Result<()>,
+    committed: Committed,
+    conflicting: impl FnOnce() -> Vec<KeyRange>,
+) -> Result<CommitReply> {
+    match verdict {
+        Err(Error::not_committed) if transaction.report_conflicts => Ok(CommitReply {
+            version: version::INVALID,
+            order: 0,
+            conflicting: conflicting(),
+        }),
+        verdict => verdict.map(|()| CommitReply {
+            version: committed.version(),
+            order: transaction.order,
+            conflicting: Vec::new(),
+        }),
+    }
+}
+
 /// Takes back what was added before. A number that sinks below nothing would shut the proxy for ever.
 fn take_back(of: &Cell<usize>, less: usize) {
     let before = of.get();
@@ -196,13 +225,15 @@ impl Proxy {
             failure: Watch::new(None),
             generation,
             tallies: Tallies::new(role.id),
+            traces: Traces::default(),
             role,
         }
     }
 
-    fn serve(self: Rc<Self>, arrivals: QueueSender<Arrived>) -> [Registration; 5] {
+    fn serve(self: Rc<Self>, arrivals: QueueSender<Arrived>) -> [Registration; 6] {
         let id = self.role.id;
-        let [commits, locations, recovery, status, loading] = std::array::from_fn(|_| self.clone());
+        let [commits, locations, recovery, status, loading, traced] =
+            std::array::from_fn(|_| self.clone());
         let transport = self.transport.clone();
         [
             transport.serve::<Commit>(id, move |commit, responder| {
@@ -228,6 +259,9 @@ impl Proxy {
             }),
             transport.serve::<LoadSystemState>(id, move |part, responder| {
                 responder.send(loading.load(part));
+            }),
+            transport.serve::<GetCommitTrace>(id, move |asked, responder| {
+                responder.send(traced.traces.answer(&asked));
             }),
             transport.serve::<GetCommitProxyStatus>(id, move |_, responder| {
                 let mut latency = status.latency.borrow_mut();
@@ -392,6 +426,10 @@ impl Proxy {
 
     /// Carries one batch through all phases. After an error the recovery decides the outcome of the batch.
     async fn commit_batch(&self, number: i64, batch: Vec<Arrived>) -> Result<()> {
+        let mut tracing = batch
+            .iter()
+            .find(|arrived| arrived.transaction.is_traced)
+            .map(|arrived| Tracing::new(arrived.at, arrived.transaction.order));
         let (transactions, responders): (Vec<_>, Vec<_>) = batch
             .into_iter()
             .map(|a| (a.transaction, a.responder))
@@ -402,16 +440,19 @@ impl Proxy {
             partition: self.partitions.borrow().newest(),
         };
         let granted = self.transport.call(&self.get_version, request).await?;
+        note(&mut tracing, |trace| &mut trace.versioned);
         self.learn_partitions(&granted)?;
         if buggify!() {
             plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(30))).await;
         }
         let replies = self.resolve(&granted, &transactions).await?;
+        note(&mut tracing, |trace| &mut trace.resolved);
         let mut verdicts =
             resolve::combine(transactions.len(), &replies).ok_or(Error::internal_error)?;
 
         // From here on strictly in the order of versions.
         self.assigned.at_least(number - 1).await;
+        note(&mut tracing, |trace| &mut trace.in_turn);
         self.follows_the_batch_before(number, &granted)?;
         self.apply_others(granted.version, &replies)?;
         // The replies contained the system transactions of all versions below this one.
@@ -424,30 +465,32 @@ impl Proxy {
         let assigned = self.assign(granted.version, &transactions, &mut verdicts);
         let (bodies, snapshot) = assigned.await;
         let locked = self.state.borrow().is_locked();
+        note(&mut tracing, |trace| &mut trace.assigned);
+        if let Some(tracing) = &mut tracing {
+            let of = (self.role.epoch, granted.version);
+            tracing.ask_logs(&self.transport, of, &self.generation);
+        }
         let pushes = self.push(&granted, bodies).await;
         self.assigned_version.set(granted.version);
         self.assigned.set(number);
+        note(&mut tracing, |trace| &mut trace.pushed);
         let durable = OnEveryLog::after(granted.version, &self.generation, pushes).await?;
+        note(&mut tracing, |trace| &mut trace.durable);
         let committed = self.report(durable, locked).await?;
+        if let Some(tracing) = tracing {
+            tracing.end(&self.traces, committed.version()).await;
+        }
         if let Some(begun) = snapshot {
             self.pop_system(begun);
         }
         assert_eq!(responders.len(), verdicts.len(), "a verdict for each");
-        for (order, (responder, verdict)) in responders.into_iter().zip(verdicts).enumerate() {
-            self.tallies.decided(&transactions[order], &verdict);
-            let reported = transactions[order].report_conflicts;
-            responder.send(match verdict {
-                Err(Error::not_committed) if reported => Ok(CommitReply {
-                    version: version::INVALID,
-                    order: 0,
-                    conflicting: resolve::conflicting(&replies, order),
-                }),
-                verdict => verdict.map(|()| CommitReply {
-                    version: committed.version(),
-                    order: transactions[order].order,
-                    conflicting: Vec::new(),
-                }),
-            });
+        let responders = responders.into_iter().zip(verdicts);
+        for ((order, transaction), (responder, verdict)) in
+            transactions.iter().enumerate().zip(responders)
+        {
+            self.tallies.decided(transaction, &verdict);
+            let conflicting = || resolve::conflicting(&replies, order);
+            responder.send(reply(transaction, verdict, committed, conflicting));
         }
         Ok(())
     }

@@ -161,6 +161,7 @@ fn a_commit_that_cannot_be_sent_meets_the_outage_too() {
             flags: CommitFlags::default(),
             places: 1,
             conflicts: None,
+            trace: None,
         });
         let _committing = plinth_runtime::spawn("commit", committing);
         meets(&connection).await;
