@@ -20,7 +20,7 @@ use bytes::{Buf, BufMut, Bytes};
 use plinth_core::output::Output;
 use plinth_keeper::acl::Identity;
 use plinth_keeper::tree::execute::{Caller, FoundSession, Operation, Owner};
-use plinth_keeper::wire::{Dialect, Text, decode_request, encode_request};
+use plinth_keeper::wire::{Dialect, Text, XidWidth, decode_request, encode_request};
 use std::rc::Rc;
 
 const VERSION: u8 = 1;
@@ -235,7 +235,8 @@ fn take_who(said: &mut Bytes) -> Option<Caller> {
 fn take_operation(kind: u8, said: &mut Bytes, who: Option<&Caller>) -> Option<Operation> {
     Some(match kind {
         REQUEST => {
-            let (_, request) = decode_request(take_bytes(said)?, Dialect::ClickHouse).ok()?;
+            let (_, request) =
+                decode_request(take_bytes(said)?, Dialect::ClickHouse, XidWidth::Four).ok()?;
             let request = request.ok().filter(|request| request.changes_nodes())?;
             Operation::Request(who?.clone(), request)
         }

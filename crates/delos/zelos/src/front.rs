@@ -472,6 +472,7 @@ impl Writes for Front {
         self.queue.push(Queued {
             operation,
             complete,
+            trace: None,
         });
         self.wake.notify_one();
     }
@@ -488,6 +489,7 @@ impl Writes for Front {
         // Before all that waits: it is of no session, and who has much to do is not gone.
         self.queue.push_front(Queued {
             operation: Operation::Beat { row },
+            trace: None,
             complete: Box::new(move |_, _, _| {
                 let _ = sender.send(()); // it may wait no longer
             }),

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use plinth_core::output::Output;
 use plinth_core::texts;
 use plinth_keeper::wire::{
-    AnswerHeader, ConnectRequest, Incoming, Request, decode_connect_answer, decode_incoming,
-    encode_connect_request, encode_request, take_frame,
+    AnswerHeader, ConnectRequest, Incoming, Request, XidWidth, decode_connect_answer,
+    decode_incoming, encode_connect_request, encode_request, take_frame,
 };
 use plinth_runtime::net::{self, Writer};
 use plinth_runtime::serve::Inbox;
@@ -93,6 +93,7 @@ impl Line {
         };
         let request = ConnectRequest {
             protocol_version: 0,
+            is_packed: false,
             last_zxid_seen: line.session.last_zxid,
             timeout_ms,
             session_id: line.session.id,
@@ -154,11 +155,12 @@ impl Line {
             return Ok(None);
         };
         self.inbox.note(frame.len());
-        let incoming = decode_incoming(frame).map_err(|_| wrong("a frame that cannot be read"))?;
+        let incoming = decode_incoming(frame, XidWidth::Four)
+            .map_err(|_| wrong("a frame that cannot be read"))?;
         let Incoming::Answer(header, body) = incoming else {
             return Err(wrong("an event that nobody has asked for"));
         };
-        if self.under_way() == 0 || header.xid != self.answered + 1 {
+        if self.under_way() == 0 || header.xid != (self.answered + 1).into() {
             return Err(wrong("an answer out of order"));
         }
         self.answered += 1;

@@ -6,8 +6,9 @@ use super::{markdown, report};
 use bytes::Bytes;
 use plinth_core::output::Output;
 use plinth_keeper::wire::{
-    Answer, AnswerHeader, Code, ConnectAnswer, Dialect, Header, Request, Stat, Text, create_flags,
-    decode_connect_request, decode_request, encode_answer, encode_connect_answer, take_frame,
+    Answer, AnswerHeader, Code, ConnectAnswer, Dialect, Header, Request, Stat, Text, XidWidth,
+    create_flags, decode_connect_request, decode_request, encode_answer, encode_connect_answer,
+    take_frame,
 };
 use plinth_runtime::net::listen;
 use plinth_runtime::serve::{Inbox, Outbox, accept, session};
@@ -151,7 +152,8 @@ impl Fake {
                     return Ok::<(), Infallible>(());
                 }
                 let (Header { xid, .. }, request) =
-                    decode_request(frame, Dialect::ZooKeeper).expect("it has a header");
+                    decode_request(frame, Dialect::ZooKeeper, XidWidth::Four)
+                        .expect("it has a header");
                 self.zxid.set(self.zxid.get() + 1);
                 let answer = self.answer(request.expect("it can be read"));
                 let header = AnswerHeader {

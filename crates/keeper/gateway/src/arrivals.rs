@@ -5,13 +5,19 @@
 //! whatever is longer waits in the network.
 
 use crate::contact::{Moment, tick};
+use crate::frames::short_bytes;
+use crate::wire::packed::{self, BLOCK_BYTES_MAX, Damaged};
+use crate::wire::{FrameError, Skip, XidWidth, frame_bytes, take_frame};
+use bytes::{Bytes, BytesMut};
 use plinth_runtime::serve::Inbox;
-use plinth_runtime::{Duration, Either, race};
+use plinth_runtime::{Duration, Either, race, timeout};
 use std::collections::VecDeque;
 use std::pin::Pin;
 
 /// Bytes that are read while a request is answered. A ping has twelve, and the room of a read comes on top.
 const AHEAD_BYTES: usize = 16 << 10;
+/// A read that has less room makes more.
+const READ_ROOM_BYTES: usize = 4 << 10;
 /// Moments that are told apart.
 const MOMENTS_MAX: usize = 1000;
 
@@ -31,6 +37,27 @@ pub struct Arrivals {
     /// The oldest first; never empty.
     marks: VecDeque<Mark>,
     has_ended: bool,
+    /// What was in compressed blocks, if the client sends such.
+    plain: Option<BytesMut>,
+}
+
+/// Why there is no frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Broken {
+    Frame(FrameError),
+    Block(Damaged),
+}
+
+impl From<FrameError> for Broken {
+    fn from(error: FrameError) -> Broken {
+        Broken::Frame(error)
+    }
+}
+
+impl From<Damaged> for Broken {
+    fn from(error: Damaged) -> Broken {
+        Broken::Block(error)
+    }
 }
 
 impl Arrivals {
@@ -47,7 +74,118 @@ impl Arrivals {
             read,
             marks: [mark].into(),
             has_ended: false,
+            plain: None,
         }
+    }
+
+    /// What comes from here on is in compressed blocks.
+    pub fn in_blocks(mut self, is_packed: bool) -> Arrivals {
+        self.plain = is_packed.then(BytesMut::new);
+        self
+    }
+
+    /// Memory that the frame at the front takes, as far as that is known, if it is long. Nothing is unpacked for it.
+    pub fn long_frame_bytes(&self, frame_bytes_max: usize) -> Result<Option<usize>, Broken> {
+        let is_long = |bytes: &usize| *bytes > short_bytes();
+        let Some(plain) = &self.plain else {
+            let bytes = frame_bytes(&self.inbox.buffer);
+            let is_taken = |bytes: &usize| is_long(bytes) && *bytes <= 4 + frame_bytes_max;
+            return Ok(bytes.filter(is_taken));
+        };
+        if let Some(bytes) = frame_bytes(plain).filter(|bytes| *bytes <= 4 + frame_bytes_max)
+            && bytes <= plain.len()
+        {
+            return Ok(Some(plain.len()).filter(is_long));
+        }
+        let block = packed::front(&self.inbox.buffer)?;
+        let bytes = frame_bytes(plain).unwrap_or(0);
+        let next = block.map_or(0, |block| block.block.max(block.plain));
+        let is_long = is_long(&(plain.len() + next)) || is_long(&bytes);
+        // How long the frame is may be seen only when the block is unpacked.
+        Ok(is_long.then_some(4 + frame_bytes_max + BLOCK_BYTES_MAX))
+    }
+
+    /// Makes room for a long frame at once, and for no more than it takes.
+    pub fn expect(&mut self, bytes: usize) {
+        if self.plain.is_none() {
+            let buffer = &mut self.inbox.buffer;
+            buffer.reserve(bytes.saturating_sub(buffer.len()) + READ_ROOM_BYTES);
+        }
+    }
+
+    /// Bytes that were not taken yet.
+    pub fn bytes(&self) -> usize {
+        self.inbox.buffer.len() + self.plain.as_ref().map_or(0, BytesMut::len)
+    }
+
+    /// True if the next frames have been unpacked with the last one, and are long together.
+    pub fn has_more(&self) -> bool {
+        let plain = self.plain.as_ref();
+        plain.is_some_and(|plain| plain.len() > short_bytes())
+    }
+
+    /// Takes the frame at the front; `None` until it is whole.
+    pub fn take_frame(&mut self, bytes_max: usize) -> Result<Option<Bytes>, Broken> {
+        loop {
+            let buffer = self.plain.as_mut().unwrap_or(&mut self.inbox.buffer);
+            match take_frame(buffer, bytes_max)? {
+                None if self.unpack_next()? => {}
+                taken => return Ok(taken),
+            }
+        }
+    }
+
+    /// Begins to pass over the request at the front; `None` until its header is there.
+    pub fn begin_to_skip(&mut self, width: XidWidth) -> Result<Option<Skip>, Broken> {
+        loop {
+            let buffer = self.plain.as_mut().unwrap_or(&mut self.inbox.buffer);
+            let skip = Skip::begin(buffer, width).map_err(|_| FrameError::Negative)?;
+            match skip {
+                None if self.unpack_next()? => {}
+                skip => return Ok(skip),
+            }
+        }
+    }
+
+    /// Throws away what has arrived of the request; true when all of it has.
+    pub fn skip(&mut self, skip: &mut Skip) -> Result<bool, Broken> {
+        loop {
+            let buffer = self.plain.as_mut().unwrap_or(&mut self.inbox.buffer);
+            match skip.is_over(buffer) {
+                false if self.unpack_next()? => {}
+                is_over => {
+                    self.forget_long();
+                    return Ok(is_over);
+                }
+            }
+        }
+    }
+
+    /// False if there is no whole block.
+    fn unpack_next(&mut self) -> Result<bool, Damaged> {
+        match &mut self.plain {
+            Some(plain) => {
+                let is_unpacked = packed::unpack(&mut self.inbox.buffer, plain)?;
+                self.inbox.note(plain.len());
+                Ok(is_unpacked)
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// Gives back the memory of what was taken, if that was long.
+    pub fn forget_long(&mut self) {
+        if let Some(plain) = &mut self.plain
+            && plain.is_empty()
+            && plain.capacity() > short_bytes()
+        {
+            *plain = BytesMut::new();
+        }
+    }
+
+    /// True if nothing will come any more.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
     }
 
     /// When the last byte was read of those that were taken from the front.
@@ -69,9 +207,10 @@ impl Arrivals {
         if self.has_ended {
             return None;
         }
+        let reading = self.inbox.read();
         let read = match limit {
-            Some(limit) => self.inbox.read_within(limit).await,
-            None => self.inbox.read().await,
+            Some(limit) => timeout(limit, reading).await?,
+            None => reading.await,
         };
         match read {
             Some(bytes) => self.note(bytes),

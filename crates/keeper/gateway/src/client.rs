@@ -11,12 +11,13 @@
 #[cfg(test)]
 mod tests;
 
+use crate::wire::packed::{put_packed, unpack};
 use crate::wire::{
-    Answer, Code, ConnectAnswer, ConnectRequest, Incoming, Request, WatchEvent, decode_answer,
-    decode_connect_answer, decode_incoming, encode_connect_request, encode_request, take_frame,
-    xid,
+    Answer, Code, ConnectAnswer, ConnectRequest, Incoming, Protocol, Request, WatchEvent, Xid,
+    decode_answer, decode_connect_answer, decode_incoming, encode_connect_request, encode_request,
+    take_frame, xid,
 };
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use plinth_core::output::Output;
 use plinth_runtime::net::{self, Reader, Writer};
 use plinth_runtime::serve::{Inbox, Outbox};
@@ -92,7 +93,22 @@ impl Client {
         timeout_ms: i32,
         session: Option<(i64, Bytes, i64)>,
     ) -> Boxed<'static, Result<Client, Failure>> {
-        Box::pin(async move { Self::connect_as(address, timeout_ms, session, false).await })
+        Self::connect_by(address, timeout_ms, session, Protocol::default())
+    }
+
+    /// As [`Client::connect`], in a form that ClickHouse's clients may ask for.
+    ///
+    /// # Errors
+    /// As [`Client::connect`]; `Broken` if the server does not know the form.
+    pub fn connect_by(
+        address: SocketAddr,
+        timeout_ms: i32,
+        session: Option<(i64, Bytes, i64)>,
+        protocol: Protocol,
+    ) -> Boxed<'static, Result<Client, Failure>> {
+        Box::pin(
+            async move { Self::connect_as(address, timeout_ms, session, (protocol, false)).await },
+        )
     }
 
     /// As [`Client::connect`], but a server that cannot reach its database will do for reading
@@ -105,18 +121,21 @@ impl Client {
         timeout_ms: i32,
         session: Option<(i64, Bytes, i64)>,
     ) -> Boxed<'static, Result<Client, Failure>> {
-        Box::pin(async move { Self::connect_as(address, timeout_ms, session, true).await })
+        Box::pin(async move {
+            Self::connect_as(address, timeout_ms, session, (Protocol::default(), true)).await
+        })
     }
 
     async fn connect_as(
         address: SocketAddr,
         timeout_ms: i32,
         session: Option<(i64, Bytes, i64)>,
-        may_be_read_only: bool,
+        (protocol, may_be_read_only): (Protocol, bool),
     ) -> Result<Client, Failure> {
         let (session_id, password, last_zxid_seen) = session.unwrap_or((0, NO_PASSWORD, 0));
         let request = ConnectRequest {
-            protocol_version: 0,
+            protocol_version: protocol.version(),
+            is_packed: protocol.is_packed,
             last_zxid_seen,
             timeout_ms,
             session_id,
@@ -128,8 +147,12 @@ impl Client {
         if greeting.timeout_ms <= 0 {
             return Err(Failure::Refused(Code::SESSION_EXPIRED));
         }
+        if protocol != Protocol::default() && greeting.protocol_version != protocol.version() {
+            return Err(Failure::Broken("another form than was asked for"));
+        }
         let (sender, receiver) = queue();
         let shared = Rc::new(Shared {
+            protocol,
             outbox: Outbox::new(),
             waiting: RefCell::default(),
             last_zxid: Cell::new(last_zxid_seen),
@@ -313,6 +336,7 @@ impl Waiting {
 
 /// What the client and the task of its connection share.
 struct Shared {
+    protocol: Protocol,
     outbox: Rc<Outbox>,
     waiting: RefCell<Waiting>,
     last_zxid: Cell<i64>,
@@ -343,8 +367,13 @@ impl Shared {
     /// False if the server has not read what was sent before, for so long that no more can be kept.
     fn send(&self, xid: i32, request: &Request) -> bool {
         self.has_sent.set(true);
+        let Protocol { is_packed, xids } = self.protocol;
         let append = |out: &mut Output| {
-            encode_request(out, xid, request);
+            let append = |out: &mut Output| encode_request(out, xids.of(xid), request);
+            match is_packed {
+                true => put_packed(out, append),
+                false => append(out),
+            }
             Ok::<(), Infallible>(())
         };
         self.outbox.push(append).is_ok()
@@ -382,7 +411,7 @@ impl Shared {
         frame: Bytes,
         events: &QueueSender<(i64, WatchEvent)>,
     ) -> Result<(), Failure> {
-        let incoming = decode_incoming(frame);
+        let incoming = decode_incoming(frame, self.protocol.xids);
         match incoming.map_err(|_| Failure::Broken("a frame that cannot be read"))? {
             Incoming::Event(event) => {
                 if events.len() >= EVENTS_MAX {
@@ -392,7 +421,7 @@ impl Shared {
                 Ok(())
             }
             Incoming::Answer(header, body) => {
-                let waiter = self.waiting.borrow_mut().take(header.xid)?;
+                let waiter = self.waiting.borrow_mut().take(number_of(header.xid)?)?;
                 self.last_zxid.set(self.last_zxid.get().max(header.zxid));
                 let Some(waiter) = waiter else { return Ok(()) };
                 let answer = match header.error {
@@ -410,6 +439,11 @@ impl Shared {
             }
         }
     }
+}
+
+/// The client's own numbers have four bytes.
+fn number_of(xid: Xid) -> Result<i32, Failure> {
+    i32::try_from(xid.number()).map_err(|_| Failure::Broken("an answer to no request"))
 }
 
 /// Carries what goes to and comes from the server, until the connection ends.
@@ -435,8 +469,22 @@ async fn read_all(
     mut inbox: Inbox,
     events: &QueueSender<(i64, WatchEvent)>,
 ) -> Failure {
+    let mut plain = BytesMut::new();
     loop {
-        match take_frame(&mut inbox.buffer, ANSWER_BYTES_MAX) {
+        if shared.protocol.is_packed {
+            loop {
+                match unpack(&mut inbox.buffer, &mut plain) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(_) => return Failure::Broken("a block that cannot be read"),
+                }
+            }
+        }
+        let buffer = match shared.protocol.is_packed {
+            true => &mut plain,
+            false => &mut inbox.buffer,
+        };
+        match take_frame(buffer, ANSWER_BYTES_MAX) {
             Ok(Some(frame)) => {
                 inbox.note(frame.len());
                 if let Err(failure) = shared.receive(frame, events) {

@@ -109,7 +109,7 @@ impl Clients {
             if known {
                 EVENTS.add(1);
                 let event = WatchEvent::of_a_node(kind, at.into(), zxid);
-                connection.push(|out| encode_event(out, &event));
+                connection.push(|out| encode_event(out, &event, connection.protocol.xids));
             }
         });
     }

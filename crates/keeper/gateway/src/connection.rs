@@ -7,8 +7,10 @@ use crate::counters::Counters;
 use crate::doors::Origin;
 use crate::held::Held;
 use crate::replica::Replica;
+use crate::trace::Traces;
 use crate::watches::Client;
-use crate::wire::{Answer, AnswerHeader, Code, encode_answer};
+use crate::wire::packed::put_packed;
+use crate::wire::{Answer, AnswerHeader, Code, Protocol, Xid, encode_answer};
 use plinth_core::output::Output;
 use plinth_runtime::serve::Outbox;
 use plinth_runtime::sync::Notify;
@@ -26,6 +28,7 @@ pub struct Connection {
     pub counters: Rc<Counters>,
     pub session: i64,
     pub timeout_ms: u32,
+    pub protocol: Protocol,
     /// See [`crate::read_only`].
     pub is_read_only: bool,
     pub identities: RefCell<Rc<[Identity]>>,
@@ -36,9 +39,13 @@ pub struct Connection {
     pub done: Notify,
     /// The client has asked what there is besides ZooKeeper's requests: it is ClickHouse's.
     pub is_clickhouse: Cell<bool>,
+    /// What became of its writes, if it has asked for that.
+    pub traces: Traces,
     /// The client has asked to end the session.
     pub is_closing: Cell<bool>,
     pub since: Instant,
+    /// Bytes that were read and are not understood yet.
+    pub arrived: Cell<usize>,
     pub received: Cell<u64>,
     pub sent: Cell<u64>,
 }
@@ -73,6 +80,10 @@ impl Connection {
         self.sent.set(self.sent.get() + 1);
         let counters = &self.counters;
         counters.sent.set(counters.sent.get() + 1);
+        let append = |out: &mut Output| match self.protocol.is_packed {
+            true => put_packed(out, append),
+            false => append(out),
+        };
         match self.held.is_empty() {
             true => self.send(append),
             false => self.held.push(append),
@@ -105,7 +116,7 @@ impl Connection {
         });
     }
 
-    pub fn answer_with(&self, xid: i32, result: Result<&Answer, Code>) {
+    pub fn answer_with(&self, xid: Xid, result: Result<&Answer, Code>) {
         let zxid = self.replica.zxid();
         let (error, answer) = match result {
             Ok(answer) => (0, answer),

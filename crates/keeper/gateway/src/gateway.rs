@@ -111,6 +111,7 @@ impl Keeper {
                 alarm: Rc::default(),
                 operations,
                 addresses: Rc::default(),
+                frames: Rc::default(),
             });
             Ok(Keeper {
                 gateway,

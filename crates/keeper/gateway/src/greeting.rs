@@ -7,7 +7,8 @@ use crate::sessions::{Owned, SessionRow};
 use crate::tree::execute::{Executed, Operation, Shape};
 use crate::watches::Client;
 use crate::wire::{
-    ConnectAnswer, ConnectRequest, decode_connect_request, encode_connect_answer, take_frame,
+    ConnectAnswer, ConnectRequest, Protocol, decode_connect_request, encode_connect_answer,
+    take_greeting,
 };
 use crate::words::Word;
 use crate::writes::Outcome;
@@ -38,7 +39,7 @@ pub async fn await_greeting(inbox: &mut Inbox) -> Option<Begun> {
             if let Some(word) = inbox.buffer.first_chunk::<4>().and_then(Word::parse) {
                 return Some(Begun::Word(word));
             }
-            if let Some(frame) = take_frame(&mut inbox.buffer, GREETING_BYTES_MAX).ok()? {
+            if let Some(frame) = take_greeting(&mut inbox.buffer, GREETING_BYTES_MAX).ok()? {
                 return decode_connect_request(frame).ok().map(Begun::Connect);
             }
             inbox.read().await?;
@@ -52,7 +53,21 @@ pub struct Accepted {
     pub life: Rc<Life>,
     pub session: i64,
     pub timeout_ms: u32,
+    pub protocol: Protocol,
     pub is_read_only: bool,
+}
+
+/// What the client gets of what it asks for.
+fn protocol_of(gateway: &Gateway, request: &ConnectRequest) -> Protocol {
+    match request.protocol() {
+        Some(protocol) if gateway.options.clickhouse => protocol,
+        Some(_) => Protocol::default(),
+        None => {
+            // It is told that this is a ZooKeeper, and goes.
+            trace!("KeeperProtocolUnknown", "version" => request.protocol_version);
+            Protocol::default()
+        }
+    }
 }
 
 /// Answers the greeting; `None` if the connection is to be closed.
@@ -63,6 +78,7 @@ pub async fn accept(
     outbox: &Outbox,
 ) -> Option<Accepted> {
     let heard = Moment::now();
+    let protocol = protocol_of(gateway, request);
     timeout(LIFE_LIMIT, gateway.life.wait_until(Option::is_some)).await?;
     let life = gateway.life.get()?;
     if request.session_id != 0 {
@@ -70,7 +86,7 @@ pub async fn accept(
         sessions.greeted(request.session_id, &request.password, now());
     }
     if life.is_isolated() {
-        return accept_reader(gateway, life, request, outbox);
+        return accept_reader(gateway, life, (request, protocol), outbox);
     }
     let finding = async {
         let found = find(gateway, &life, client, request).await;
@@ -84,7 +100,7 @@ pub async fn accept(
     };
     let Some(found) = found else {
         let nobody = (0, 0, Bytes::from_static(&[0; PASSWORD_BYTES]));
-        answer(outbox, request, nobody, false);
+        answer(outbox, (request, protocol), nobody, false);
         return None;
     };
     let (session, timeout_ms, _) = found;
@@ -93,11 +109,12 @@ pub async fn accept(
         probe!("keeper_found_session_is_gone");
         return None;
     }
-    answer(outbox, request, found, false);
+    answer(outbox, (request, protocol), found, false);
     Some(Accepted {
         life,
         session,
         timeout_ms,
+        protocol,
         is_read_only: false,
     })
 }
@@ -112,7 +129,7 @@ fn is_still_its_own(life: &Life, client: Client, session: i64) -> bool {
 fn accept_reader(
     gateway: &Gateway,
     life: Rc<Life>,
-    request: &ConnectRequest,
+    (request, protocol): (&ConnectRequest, Protocol),
     outbox: &Outbox,
 ) -> Option<Accepted> {
     let replica = &life.replica;
@@ -128,11 +145,17 @@ fn accept_reader(
     let timeout_ms = timeout_of(gateway, request);
     probe!("keeper_read_only");
     trace!("KeeperReadOnlyClient", "session" => format!("{session:#x}"));
-    answer(outbox, request, (session, timeout_ms, password), true);
+    answer(
+        outbox,
+        (request, protocol),
+        (session, timeout_ms, password),
+        true,
+    );
     Some(Accepted {
         life,
         session,
         timeout_ms,
+        protocol,
         is_read_only: true,
     })
 }
@@ -164,12 +187,12 @@ async fn find(
 /// Answers the greeting. A time-out of 0 says that the session is over.
 fn answer(
     outbox: &Outbox,
-    request: &ConnectRequest,
+    (request, protocol): (&ConnectRequest, Protocol),
     (session_id, timeout_ms, password): Session,
     is_read_only: bool,
 ) {
     let answer = ConnectAnswer {
-        protocol_version: 0,
+        protocol_version: protocol.version(),
         timeout_ms: timeout_ms as i32,
         session_id,
         password,

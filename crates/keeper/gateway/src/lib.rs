@@ -16,6 +16,7 @@ mod contact;
 mod counters;
 mod doors;
 mod dump;
+mod frames;
 mod gateway;
 pub mod gone;
 mod greeting;
@@ -39,6 +40,7 @@ pub mod setup;
 pub mod store;
 mod stored;
 mod talk;
+pub mod trace;
 pub mod tree;
 mod watches;
 pub mod wire;
@@ -65,6 +67,8 @@ knob! {
     pub NEWS_DATA_BYTES_MAX: usize = "keeper_news_data_bytes_max", 64, sim 0, 1024, legal 0, 1024;
     /// Longest request: ZooKeeper's `jute.maxbuffer`.
     pub FRAME_BYTES_MAX: usize = "keeper_frame_bytes_max", 0xfffff, legal 10_000, 8 << 20;
+    /// Memory for requests of more than 64 KiB that are being read, of all clients; others wait for theirs.
+    pub FRAMES_BYTES_MAX: usize = "keeper_frames_bytes_max", 64 << 20, sim 1000, 8 << 20, legal 1000, usize::MAX;
     /// Longest answer. Clients have limits of their own, which their users can change; ZooKeeper's server has none.
     pub ANSWER_BYTES_MAX: usize = "keeper_answer_bytes_max", 64 << 20, legal 10_000, 256 << 20;
     /// Memory for the names of the longest list of children that is read.

@@ -12,6 +12,7 @@ use crate::connection::Connection;
 use crate::contact::{Contact, Moment, tick};
 use crate::counters::Counters;
 use crate::doors::Secure;
+use crate::frames::Frames;
 use crate::operations::Operations;
 use crate::replica::Replica;
 use crate::tree::execute::{Operation, Owner};
@@ -118,6 +119,8 @@ pub struct Gateway {
     pub alarm: Rc<Alarm>,
     pub operations: Option<Rc<Operations>>,
     pub addresses: Rc<Addresses>,
+    /// Memory for what clients send.
+    pub frames: Rc<Frames>,
 }
 
 /// A gateway's row: `beat: 8 | address`.

@@ -43,6 +43,8 @@ metric! {
     UPTIME: Gauge = "uptime", "milliseconds since the gateway's start";
     CACHED_NODES: Gauge = "plinth_cached_nodes", "nodes in the gateway's memory";
     CACHED_BYTES: Gauge = "plinth_cached_bytes", "bytes of nodes in the gateway's memory";
+    ARRIVED_BYTES: Gauge = "plinth_keeper_arrived_bytes",
+        "bytes of requests that have been read of clients, and are not whole or wait for those before them";
     REQUESTS: Counter = "plinth_keeper_requests_total", "requests of ZooKeeper's clients, by kind";
     REQUEST_SECONDS: Histogram = "plinth_keeper_request_seconds",
         "time until the answer: of every write, and of one in sixteen other requests";
@@ -55,7 +57,9 @@ pub fn numbers(gateway: &Gateway, life: &Life) -> Vec<(&'static Family, f64)> {
     let (watches, _, _) = life.clients.watches.borrow().counts();
     let (nodes, bytes) = life.replica.cached();
     let totals = life.totals.get();
-    let connections = life.clients.connections.borrow().len();
+    let clients = life.clients.connections.borrow();
+    let arrived: usize = clients.values().map(|client| client.arrived.get()).sum();
+    let connections = clients.len();
     let sessions = life.clients.sessions.borrow().len();
     let mut numbers = vec![
         (&AVG_LATENCY, latency.average_ms()),
@@ -74,6 +78,7 @@ pub fn numbers(gateway: &Gateway, life: &Life) -> Vec<(&'static Family, f64)> {
         (&UPTIME, gateway.started.elapsed().as_millis() as f64),
         (&CACHED_NODES, nodes as f64),
         (&CACHED_BYTES, bytes as f64),
+        (&ARRIVED_BYTES, arrived as f64),
     ];
     if let Some(secure) = &gateway.secure {
         numbers.push((&FAILED_HANDSHAKES, secure.failed() as f64));

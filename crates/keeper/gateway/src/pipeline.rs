@@ -29,6 +29,7 @@ mod tests;
 use crate::queue::{Queue, Queued};
 use crate::replica::Replica;
 use crate::store::Boxed;
+use crate::trace::Trace;
 use crate::tree::execute::Operation;
 use crate::tree::plan::{Known, Names, View};
 use crate::tree::quota::{Exceeded, Quotas};
@@ -281,6 +282,16 @@ impl Writes for Pipeline {
         self.queue.push(Queued {
             operation,
             complete,
+            trace: None,
+        });
+        self.wake.notify_one();
+    }
+
+    fn submit_traced(&self, operation: Operation, complete: Complete, trace: Rc<Trace>) {
+        self.queue.push(Queued {
+            operation,
+            complete,
+            trace: Some(trace),
         });
         self.wake.notify_one();
     }

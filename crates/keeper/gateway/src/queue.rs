@@ -1,16 +1,20 @@
 //! Operations that wait until they are written ([`crate::writes::Writes`]), and the memory that they take.
 
+use crate::trace::Trace;
 use crate::tree::execute::{Operation, Owner};
 use crate::wire::Request;
 use crate::writes::Complete;
 use plinth_runtime::sync::Watch;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 
 /// An operation, and who waits for its outcome.
 pub struct Queued {
     pub operation: Operation,
     pub complete: Complete,
+    /// Where it is noted what is done with it, if its client wants to know that.
+    pub trace: Option<Rc<Trace>>,
 }
 
 impl Queued {
@@ -20,6 +24,7 @@ impl Queued {
         Queued {
             operation,
             complete,
+            trace: None,
         }
     }
 

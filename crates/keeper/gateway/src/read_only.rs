@@ -9,7 +9,7 @@
 
 use crate::reads;
 use crate::talk::Talk;
-use crate::wire::{Code, Request};
+use crate::wire::{Code, Request, Xid};
 
 /// True for what would write, or ask the database.
 pub fn is_refused(request: &Request) -> bool {
@@ -17,7 +17,7 @@ pub fn is_refused(request: &Request) -> bool {
 }
 
 /// Answers a read.
-pub fn answer(talk: &Talk, xid: i32, request: Request) {
+pub fn answer(talk: &Talk, xid: Xid, request: Request) {
     if !reads::answer_now(talk, xid, request) {
         talk.answer_with(xid, Err(Code::CONNECTION_LOSS));
     }

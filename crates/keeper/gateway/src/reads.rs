@@ -15,13 +15,14 @@ use crate::paths;
 use crate::replica::Replica;
 use crate::store::may_pass;
 use crate::talk::Talk;
+use crate::trace as traces;
 use crate::tree::clickhouse::is_as_expected;
 use crate::tree::execute::Operation;
 use crate::tree::node::{Data, Node};
 use crate::tree::plan::Known;
 use crate::tree::quota::{Counted, Used};
 use crate::wire::{
-    Answer, AnswerHeader, ClientInfo, Code, Request, Stat, Text, WatchEvent, encode_answer,
+    Answer, AnswerHeader, ClientInfo, Code, Request, Stat, Text, WatchEvent, Xid, encode_answer,
     encode_children, encode_data, encode_event, event, permission,
 };
 use crate::writes::{Outcome, StepStat};
@@ -51,7 +52,7 @@ pub fn can_ride(request: &Request) -> bool {
 }
 
 /// Answers a read from what the replica knows at this moment; false if it does not know enough.
-pub fn answer_now(connection: &Talk, xid: i32, request: Request) -> bool {
+pub fn answer_now(connection: &Talk, xid: Xid, request: Request) -> bool {
     let answering = pin!(answer_unless_overtaken(connection, xid, request));
     // Reads end at once unless they have to wait for the store, and answer at their end.
     let ended = answering.poll(&mut Context::from_waker(Waker::noop()));
@@ -59,7 +60,7 @@ pub fn answer_now(connection: &Talk, xid: i32, request: Request) -> bool {
 }
 
 /// Answers a request whose turn it is.
-pub async fn answer(connection: &Talk, xid: i32, request: Request) {
+pub async fn answer(connection: &Talk, xid: Xid, request: Request) {
     let overtaken = answer_unless_overtaken(connection, xid, request).await;
     if let Some(request) = overtaken {
         answer_in_the_pipeline(connection, xid, request).await;
@@ -67,7 +68,7 @@ pub async fn answer(connection: &Talk, xid: i32, request: Request) {
 }
 
 /// Gives the request back if others have changed what it reads each time that it was loaded.
-async fn answer_unless_overtaken(connection: &Talk, xid: i32, request: Request) -> Option<Request> {
+async fn answer_unless_overtaken(connection: &Talk, xid: Xid, request: Request) -> Option<Request> {
     let is_answered = match &request {
         Request::GetData { path, watch } => get_data(connection, xid, path, *watch).await,
         Request::GetChildren { path, watch } => {
@@ -84,7 +85,7 @@ async fn answer_unless_overtaken(connection: &Talk, xid: i32, request: Request) 
     (!is_answered).then_some(request)
 }
 
-async fn answer_other(connection: &Talk, xid: i32, request: Request) {
+async fn answer_other(connection: &Talk, xid: Xid, request: Request) {
     match request {
         Request::Exists { path, watch } => exists(connection, xid, &path, watch).await,
         Request::GetAcl { path } => {
@@ -121,7 +122,7 @@ async fn answer_other(connection: &Talk, xid: i32, request: Request) {
     }
 }
 
-async fn answer_in_the_pipeline(connection: &Talk, xid: i32, request: Request) {
+async fn answer_in_the_pipeline(connection: &Talk, xid: Xid, request: Request) {
     probe!("keeper_read_in_the_pipeline");
     let asked = request.clone();
     let answer = move |talk: &Talk| answer_now(talk, xid, asked);
@@ -212,7 +213,7 @@ async fn rest(connection: &Talk, request: Request) -> Result<Answer, Code> {
 }
 
 /// Answers with what was read of the store, and the zxid that it has: the replica may have moved on since.
-fn answer_of_store(connection: &Talk, xid: i32, read: Result<(i64, Answer), Code>) {
+fn answer_of_store(connection: &Talk, xid: Xid, read: Result<(i64, Answer), Code>) {
     match read {
         Err(code) => connection.answer_with(xid, Err(code)),
         Ok((zxid, answer)) => answer_of_then(connection, xid, Some(zxid), Ok(answer)),
@@ -220,7 +221,7 @@ fn answer_of_store(connection: &Talk, xid: i32, read: Result<(i64, Answer), Code
 }
 
 /// Answers as of the zxid `at`, or as of now.
-fn answer_of_then(connection: &Talk, xid: i32, at: Option<i64>, read: Result<Answer, Code>) {
+fn answer_of_then(connection: &Talk, xid: Xid, at: Option<i64>, read: Result<Answer, Code>) {
     match read {
         Err(code) => connection.answer_with(xid, Err(code)),
         Ok(answer) => {
@@ -347,6 +348,9 @@ async fn node(connection: &Talk, path: &str) -> Result<Option<Rc<Node>>, Code> {
             continue;
         }
         match connection.life.replica.node_if_known(path) {
+            _ if path == traces::NODE && system::is_shown(connection, path) => {
+                return Ok(Some(system::saying(connection.traces.tell().await)));
+            }
             _ if system::is_shown(connection, path) => {
                 return Ok(system::node(&connection.gateway.options, path));
             }
@@ -490,11 +494,11 @@ fn said(statistics: &Node, count: i64, bytes: i64) -> Rc<Node> {
     })
 }
 
-fn header(connection: &Talk, xid: i32) -> AnswerHeader {
+fn header(connection: &Talk, xid: Xid) -> AnswerHeader {
     header_at(connection, xid, None)
 }
 
-fn header_at(connection: &Talk, xid: i32, at: Option<i64>) -> AnswerHeader {
+fn header_at(connection: &Talk, xid: Xid, at: Option<i64>) -> AnswerHeader {
     AnswerHeader {
         xid,
         zxid: at.unwrap_or_else(|| connection.life.replica.zxid()),
@@ -502,7 +506,7 @@ fn header_at(connection: &Talk, xid: i32, at: Option<i64>) -> AnswerHeader {
     }
 }
 
-async fn exists(connection: &Talk, xid: i32, path: &str, watch: bool) {
+async fn exists(connection: &Talk, xid: Xid, path: &str, watch: bool) {
     if path.contains('\0') {
         return connection.answer_with(xid, Err(Code::BAD_ARGUMENTS));
     }
@@ -524,7 +528,7 @@ fn data_of(node: &Node) -> Option<&Bytes> {
     }
 }
 
-async fn get_data(connection: &Talk, xid: i32, path: &str, watch: bool) -> bool {
+async fn get_data(connection: &Talk, xid: Xid, path: &str, watch: bool) -> bool {
     let at = counted_at(connection, path).await;
     let node = match readable_with_data(connection, path, Tries::new()).await {
         Ok(Some(node)) => node,
@@ -609,7 +613,7 @@ async fn check(connection: &Talk, request: &Request) -> Result<(), Code> {
     }
 }
 
-async fn children(connection: &Talk, xid: i32, path: &str, watch: bool, with_stat: bool) -> bool {
+async fn children(connection: &Talk, xid: Xid, path: &str, watch: bool, with_stat: bool) -> bool {
     let at = counted_at(connection, path).await;
     let length = counted_length(connection, path).await;
     let node = match readable_list(connection, path, LIST_BYTES_MAX.get(), Tries::new()).await {
@@ -653,7 +657,7 @@ async fn get_acl(connection: &Talk, path: &str) -> Result<Answer, Code> {
 }
 
 /// Sets the watches of a client that comes from another connection, and tells it what has happened meanwhile.
-async fn set_watches(connection: &Talk, xid: i32, request: Request) {
+async fn set_watches(connection: &Talk, xid: Xid, request: Request) {
     let Request::SetWatches {
         relative_zxid,
         data,
@@ -684,7 +688,7 @@ async fn set_watches(connection: &Talk, xid: i32, request: Request) {
                 Some(kind) => {
                     // Nobody knows which transaction it was.
                     let event = WatchEvent::of_a_node(kind, path, -1);
-                    connection.push(|out| encode_event(out, &event));
+                    connection.push(|out| encode_event(out, &event, connection.protocol.xids));
                     told += 1;
                 }
                 None if kind == Kind::Child => {

@@ -7,29 +7,32 @@
 //! one pipeline in order, so no locks of nodes are needed.
 
 use crate::addresses::Place;
-use crate::arrivals::Arrivals;
+use crate::arrivals::{Arrivals, Broken};
 use crate::connection::Connection;
 use crate::contact::{Moment, tick};
 use crate::counters::{Asked, Kind};
 use crate::doors::Origin;
+use crate::frames::{Room, short_bytes};
 use crate::held::Held;
 use crate::life::{Gateway, Life};
 use crate::operations::Audited;
 use crate::replica::Replica;
 use crate::talk::Talk;
+use crate::trace::{self, Mark, Traces};
 use crate::tree::execute::{Caller, Executed, Operation, Owner, Shape};
 use crate::watches::Client;
 use crate::wire::{
-    Answer, AnswerHeader, Code, Dialect, FrameError, Header, MultiResult, Request, Skip,
-    decode_request, encode_answer, take_frame, xid,
+    Answer, AnswerHeader, Code, Dialect, FrameError, Header, MultiResult, Request, Xid,
+    decode_request, encode_answer, xid,
 };
 use crate::writes::{Outcome, StepStat};
 use crate::{FRAME_BYTES_MAX, acl, admin, greeting, read_only, reads};
 use bytes::Bytes;
 use plinth_runtime::serve::{self, Inbox, Outbox};
 use plinth_runtime::sync::Notify;
-use plinth_runtime::{Pace, now, probe, sleep};
+use plinth_runtime::{Duration, Either, Pace, now, probe, race, sleep, trace_warn};
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::pin::pin;
@@ -39,6 +42,8 @@ use std::rc::Rc;
 const CLICKHOUSE_FRAME_BYTES_MAX: usize = 8 << 20;
 /// Unsent bytes of answers above which no further request is read.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
+/// How often somebody looks at a long request that is on its way.
+const ROOM_LOOK: Duration = Duration::from_secs(1);
 /// Writes of a client that may be under way.
 const PENDING_MAX: usize = 1000;
 
@@ -99,6 +104,7 @@ async fn talk(
         counters: gateway.counters.clone(),
         session: accepted.session,
         timeout_ms: accepted.timeout_ms,
+        protocol: accepted.protocol,
         is_read_only: accepted.is_read_only,
         identities: RefCell::new(acl::of_connection(
             peer.ip(),
@@ -111,8 +117,10 @@ async fn talk(
         pending: Cell::new(0),
         done: Notify::new(),
         is_clickhouse: Cell::new(false),
+        traces: Traces::default(),
         is_closing: Cell::new(false),
         since: now(),
+        arrived: Cell::new(0),
         received: Cell::new(0),
         sent: Cell::new(0),
     });
@@ -121,7 +129,8 @@ async fn talk(
         life,
         gateway,
     };
-    let mut arrivals = Arrivals::new(inbox);
+    let is_packed = talk.protocol.is_packed;
+    let mut arrivals = Arrivals::new(inbox).in_blocks(is_packed);
     let registered = Registered::new(&talk);
     if talk.life.pipeline.is_lost() {
         // Its life ended while it was accepted: nobody else would disconnect it.
@@ -186,41 +195,103 @@ impl Talk {
     }
 
     async fn answer_requests(&self, arrivals: &mut Arrivals) {
-        let mut pace = Pace::new();
+        let (mut pace, mut room) = (Pace::new(), None);
         while !self.outbox.is_closed() {
-            let are_full = arrivals.are_full();
-            match take_frame(&mut arrivals.inbox.buffer, self.frame_bytes_max()) {
-                Ok(Some(frame)) => {
-                    arrivals.inbox.note(frame.len());
-                    if are_full {
-                        self.touch();
-                    }
-                    let mut answering = pin!(self.answer_frame(frame, arrivals.heard()));
-                    let hear = || self.touch();
-                    if arrivals
-                        .read_beside(answering.as_mut(), hear)
-                        .await
-                        .is_break()
-                    {
-                        return;
-                    }
-                }
-                Ok(None) => {
-                    // Nobody ends a reader's session here, so nobody else notices that it is silent.
-                    let limit = self.is_read_only.then(|| self.timeout());
-                    if arrivals.read_within(limit).await.is_none() {
-                        return;
-                    }
-                    self.touch();
-                }
-                Err(FrameError::TooLong { .. }) => {
-                    if self.skip(arrivals).await.is_none() {
-                        return;
-                    }
-                }
-                Err(FrameError::Negative) => return,
+            let answered = self.answer_next(arrivals, &mut room).await;
+            if let Err(Broken::Block(damaged)) = answered {
+                trace_warn!("KeeperBlockDamaged", "from" => self.peer, "why" => damaged);
+            }
+            if !matches!(answered, Ok(ControlFlow::Continue(()))) {
+                return;
             }
             pace.rest_if_over().await;
+        }
+    }
+
+    /// Answers the next request, or reads more of it.
+    async fn answer_next(
+        &self,
+        arrivals: &mut Arrivals,
+        room: &mut Option<Room>,
+    ) -> Result<ControlFlow<()>, Broken> {
+        let bytes_max = self.frame_bytes_max();
+        self.arrived.set(arrivals.bytes());
+        if room.is_none()
+            && let Some(bytes) = arrivals.long_frame_bytes(bytes_max)?
+        {
+            *room = Some(self.room_for(bytes, arrivals).await);
+            arrivals.expect(bytes);
+        }
+        let are_full = arrivals.are_full();
+        match arrivals.take_frame(bytes_max) {
+            Ok(Some(frame)) => {
+                arrivals.inbox.note(frame.len());
+                if are_full {
+                    self.touch();
+                }
+                let is_last = !arrivals.has_more();
+                if let Some(room) = room.as_mut().filter(|_| is_last) {
+                    room.shrink_to(frame.len() + short_bytes());
+                }
+                let mut answering = pin!(self.answer_frame(frame, arrivals.heard()));
+                let hear = || self.touch();
+                let answered = arrivals.read_beside(answering.as_mut(), hear).await;
+                if is_last {
+                    *room = None;
+                    arrivals.forget_long();
+                }
+                Ok(answered)
+            }
+            Ok(None) => Ok(self.read_on(arrivals, room.as_ref()).await),
+            Err(Broken::Frame(FrameError::TooLong { .. })) => {
+                *room = None;
+                self.skip(arrivals).await
+            }
+            Err(broken) => Err(broken),
+        }
+    }
+
+    /// Reads more of a request. Breaks off if there will be none, or it does not come while others wait for its room.
+    async fn read_on(&self, arrivals: &mut Arrivals, room: Option<&Room>) -> ControlFlow<()> {
+        // Nobody ends a reader's session here, so nobody else notices that it is silent.
+        let silence = self.is_read_only.then(|| self.timeout());
+        let limit = match room {
+            Some(_) => Some(silence.unwrap_or(ROOM_LOOK).min(ROOM_LOOK)),
+            None => silence,
+        };
+        if arrivals.read_within(limit).await.is_some() {
+            self.touch();
+        } else if arrivals.has_ended() || room.is_none() {
+            return ControlFlow::Break(());
+        }
+        if room.is_some_and(Room::is_wanted) {
+            probe!("keeper_long_frame_too_slow");
+            trace_warn!("KeeperLongFrameTooSlow", "from" => self.peer);
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Waits until a long request may be read. It is no fault of the client's that it is not heard meanwhile.
+    async fn room_for(&self, bytes: usize, arrivals: &mut Arrivals) -> Room {
+        // Whoever has room does not wait for a client that reads nothing.
+        self.outbox.has_room(UNSENT_BYTES_MAX).await;
+        let reserving = race(self.gateway.frames.reserve(bytes), self.touch_on());
+        let mut reserving = pin!(async {
+            match reserving.await {
+                Either::Left(room) => room,
+                Either::Right(never) => match never {},
+            }
+        });
+        arrivals
+            .read_beside(reserving.as_mut(), || self.touch())
+            .await
+    }
+
+    async fn touch_on(&self) -> Infallible {
+        loop {
+            sleep(ROOM_LOOK).await;
+            self.touch();
         }
     }
 
@@ -229,7 +300,8 @@ impl Talk {
         self.count_received();
         self.outbox.has_room(UNSENT_BYTES_MAX).await;
         self.knows_that_it_lives().await;
-        let Ok((header, request)) = decode_request(frame, self.dialect()) else {
+        let decoded = decode_request(frame, self.dialect(), self.protocol.xids);
+        let Ok((header, request)) = decoded else {
             return ControlFlow::Break(());
         };
         let kind = request.as_ref().map_or(Kind::Other, Kind::of);
@@ -283,31 +355,37 @@ impl Talk {
     }
 
     /// Passes over a request that is too long, and refuses it.
-    async fn skip(&self, arrivals: &mut Arrivals) -> Option<()> {
+    async fn skip(&self, arrivals: &mut Arrivals) -> Result<ControlFlow<()>, Broken> {
         let mut skip = loop {
-            match Skip::begin(&mut arrivals.inbox.buffer).ok()? {
+            match arrivals.begin_to_skip(self.protocol.xids)? {
                 Some(skip) => break skip,
-                None => self.hear_more(arrivals).await?,
+                None if self.hear_more(arrivals).await => {}
+                None => return Ok(ControlFlow::Break(())),
             };
         };
-        while !skip.is_over(&mut arrivals.inbox.buffer) {
-            self.hear_more(arrivals).await?;
+        while !arrivals.skip(&mut skip)? {
+            if !self.hear_more(arrivals).await {
+                return Ok(ControlFlow::Break(()));
+            }
         }
         probe!("keeper_request_too_long");
         let xid = skip.header.xid;
         let mut refusing = pin!(self.refuse_too_long(xid, arrivals.heard()));
         let hear = || self.touch();
         arrivals.read_beside(refusing.as_mut(), hear).await;
-        Some(())
+        Ok(ControlFlow::Continue(()))
     }
 
-    async fn hear_more(&self, arrivals: &mut Arrivals) -> Option<()> {
-        arrivals.read().await?;
-        self.touch();
-        Some(())
+    /// False if nothing more comes.
+    async fn hear_more(&self, arrivals: &mut Arrivals) -> bool {
+        let is_heard = arrivals.read().await.is_some();
+        if is_heard {
+            self.touch();
+        }
+        is_heard
     }
 
-    async fn refuse_too_long(&self, xid: i32, heard: Moment) {
+    async fn refuse_too_long(&self, xid: Xid, heard: Moment) {
         self.count_received();
         self.knows_that_it_lives().await;
         self.may_be_answered(&heard).await;
@@ -356,7 +434,7 @@ impl Talk {
             }
             Request::Ping => {
                 self.writes_done(0).await;
-                self.answer_with(xid::PING, Ok(&Answer::Empty));
+                self.answer_with(self.protocol.xids.of(xid::PING), Ok(&Answer::Empty));
             }
             Request::Auth { scheme, auth, .. } => {
                 self.authenticate(header.xid, &scheme, auth.as_deref());
@@ -379,7 +457,7 @@ impl Talk {
     }
 
     /// ZooKeeper takes a request that it does not know for the end of the protocol.
-    async fn refuse_unknown(&self, xid: i32) {
+    async fn refuse_unknown(&self, xid: Xid) {
         self.writes_done(0).await;
         let header = AnswerHeader {
             xid,
@@ -390,7 +468,7 @@ impl Talk {
         self.hang_up();
     }
 
-    async fn submit(&self, xid: i32, operation: Operation, (asked, heard): (Asked, Moment)) {
+    async fn submit(&self, xid: Xid, operation: Operation, (asked, heard): (Asked, Moment)) {
         self.writes_done(PENDING_MAX).await;
         self.life.pipeline.has_room().await;
         self.life.may_hold_more().await;
@@ -399,6 +477,8 @@ impl Talk {
         let audited = Audited::of(self.gateway.operations.as_ref(), &connection, &operation);
         let ends = matches!(operation, Operation::CloseSession { .. });
         let clients = self.life.clients.clone();
+        let trace = self.traces.begin(&heard);
+        let traced = trace.clone();
         let complete = move |_: &Replica, outcome: Outcome, stats: Vec<StepStat>| {
             if let Some(audited) = audited {
                 audited.log(&outcome);
@@ -410,13 +490,18 @@ impl Talk {
             connection.write_is_done();
             connection.answers(&heard);
             finish(&connection, xid, outcome, stats);
+            trace::note(traced.as_ref(), Mark::Answered);
         };
-        self.life.pipeline.submit(operation, Box::new(complete));
+        let (pipeline, complete) = (&self.life.pipeline, Box::new(complete));
+        match trace {
+            Some(trace) => pipeline.submit_traced(operation, complete, trace),
+            None => pipeline.submit(operation, complete),
+        }
     }
 
     /// Lets a read take its turn among the writes under way: it sees those before it and none behind it, and does not
     /// hold those up.
-    async fn ride(&self, xid: i32, request: Request, (asked, heard): (Asked, Moment)) {
+    async fn ride(&self, xid: Xid, request: Request, (asked, heard): (Asked, Moment)) {
         self.writes_done(PENDING_MAX).await;
         self.life.pipeline.has_room().await;
         self.pending.set(self.pending.get() + 1);
@@ -451,7 +536,7 @@ impl Talk {
     }
 
     /// Most clients give such a request the same `xid`, but not all do.
-    fn authenticate(&self, xid: i32, scheme: &str, auth: Option<&[u8]>) {
+    fn authenticate(&self, xid: Xid, scheme: &str, auth: Option<&[u8]>) {
         let (proved, supers) = (
             (self.peer.ip(), &self.origin),
             self.gateway.options.supers(),
@@ -479,7 +564,7 @@ impl Talk {
     }
 }
 
-fn finish(connection: &Connection, xid: i32, outcome: Outcome, stats: Vec<StepStat>) {
+fn finish(connection: &Connection, xid: Xid, outcome: Outcome, stats: Vec<StepStat>) {
     let (zxid, executed) = match outcome {
         // The client is at another gateway with the session. It must not take this for the outcome of its request.
         Outcome::Done { executed, .. } if is_moved(&executed) => return connection.hang_up(),

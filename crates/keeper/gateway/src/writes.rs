@@ -6,6 +6,7 @@
 use crate::QUEUE_BYTES_MAX;
 use crate::replica::Replica;
 use crate::store::Boxed;
+use crate::trace::Trace;
 use crate::tree::change::Change;
 use crate::tree::execute::{Executed, Operation};
 use crate::tree::quota::Exceeded;
@@ -49,6 +50,11 @@ pub trait Listener {
 pub trait Writes {
     /// Has `operation` executed after all that were submitted before.
     fn submit(&self, operation: Operation, complete: Complete);
+    /// The same, of a client that wants to know what is done with it.
+    fn submit_traced(&self, operation: Operation, complete: Complete, trace: Rc<Trace>) {
+        let _ = trace; // nothing between its begin and its end is known
+        self.submit(operation, complete);
+    }
     /// Changes the gateway's own row. False if it may not have.
     fn beat(&self, row: Vec<u8>) -> Boxed<'_, bool>;
     /// Ends when the replica has everything that was committed before the call.

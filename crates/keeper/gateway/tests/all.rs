@@ -3,6 +3,7 @@
 mod cleared;
 mod clickhouse;
 mod damaged;
+mod forms;
 mod fresh;
 mod gateways;
 mod golden;
@@ -11,4 +12,5 @@ mod lives;
 mod operators;
 mod quotas;
 mod riding;
+mod traced;
 mod whole;

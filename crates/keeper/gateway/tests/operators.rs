@@ -363,6 +363,7 @@ fn a_silent_client_is_disconnected_when_its_session_has_ended() {
         let (reader, mut writer) = net::connect(keeper.address()).await.expect("it listens");
         let greeting = plinth_keeper::wire::ConnectRequest {
             protocol_version: 0,
+            is_packed: false,
             last_zxid_seen: 0,
             timeout_ms: 4000,
             session_id: 0,

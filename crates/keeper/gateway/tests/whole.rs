@@ -6,7 +6,7 @@ use plinth_client::testing::MemoryCluster;
 use plinth_core::output::Output;
 use plinth_keeper::client::Client;
 use plinth_keeper::wire::{
-    Answer, ConnectRequest, Incoming, MultiResult, Request, create_flags, decode_answer,
+    Answer, ConnectRequest, Incoming, MultiResult, Request, XidWidth, create_flags, decode_answer,
     decode_incoming, encode_connect_request, encode_request, opcode, take_frame,
 };
 use plinth_runtime::knobs::{Knobs, set_knobs};
@@ -167,6 +167,7 @@ impl Frames {
         };
         let greeting = ConnectRequest {
             protocol_version: 0,
+            is_packed: false,
             last_zxid_seen: 0,
             timeout_ms: 30_000,
             session_id: 0,
@@ -203,7 +204,7 @@ impl Frames {
     }
 
     async fn next(&mut self) -> Incoming {
-        decode_incoming(self.frame().await).expect("an answer or an event")
+        decode_incoming(self.frame().await, XidWidth::Four).expect("an answer or an event")
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::wire::{
-    AnswerHeader, Dialect, Header, Stat, decode_connect_request, decode_request, encode_answer,
-    encode_connect_answer, encode_event, event,
+    AnswerHeader, Dialect, Header, Stat, XidWidth, decode_connect_request, decode_request,
+    encode_answer, encode_connect_answer, encode_event, event,
 };
 use plinth_runtime::net::listen;
 use plinth_runtime::serve::{accept, session};
@@ -36,7 +36,7 @@ fn address() -> SocketAddr {
     ([10, 0, 0, 1], 2181).into()
 }
 
-fn header(xid: i32, error: i32) -> AnswerHeader {
+fn header(xid: Xid, error: i32) -> AnswerHeader {
     AnswerHeader {
         xid,
         zxid: ZXID,
@@ -56,7 +56,7 @@ fn well(out: &mut Output, request: Header, body: &Request) -> ControlFlow<()> {
         Request::Exists { path, watch: true } => {
             encode_answer(out, ok, &Answer::Stat(Stat::default()));
             let created = WatchEvent::of_a_node(event::CREATED, path.clone(), ZXID + 1);
-            encode_event(out, &created);
+            encode_event(out, &created, XidWidth::Four);
         }
         Request::GetData { .. } => {
             let error = header(request.xid, Code::NO_NODE.0);
@@ -109,7 +109,7 @@ async fn serve(seen: Rc<Seen>, script: Script, mut inbox: Inbox, outbox: Rc<Outb
             continue;
         }
         let (header, request) =
-            decode_request(frame, Dialect::ClickHouse).expect("it has a header");
+            decode_request(frame, Dialect::ClickHouse, XidWidth::Four).expect("it has a header");
         let request = request.expect("it can be read");
         seen.requests.borrow_mut().push((header, request.clone()));
         if push(&|out| script(out, header, &request)).is_break() {
@@ -200,8 +200,8 @@ fn a_refusal_is_the_failure_of_its_request_only() {
 
 #[test]
 fn answers_out_of_order_fail_all_requests_loudly() {
-    let swapped: Script = |out, request, _| {
-        encode_answer(out, header(request.xid + 1, 0), &Answer::Empty);
+    let swapped: Script = |out, _, _| {
+        encode_answer(out, header(XidWidth::Four.of(2), 0), &Answer::Empty);
         ControlFlow::Continue(())
     };
     run(swapped, async |_| {
@@ -378,7 +378,8 @@ fn authentication_pings_and_watches_have_numbers_of_their_own() {
             assert!(answer.await.is_ok());
         }
         let seen = seen.requests.borrow();
-        let xids: Vec<i32> = seen.iter().map(|(header, _)| header.xid).collect();
-        assert_eq!(xids, [xid::AUTH, xid::PING, 1, xid::SET_WATCHES]);
+        let xids: Vec<Xid> = seen.iter().map(|(header, _)| header.xid).collect();
+        let expected = [xid::AUTH, xid::PING, 1, xid::SET_WATCHES];
+        assert_eq!(xids, expected.map(Xid::from));
     });
 }

@@ -3,6 +3,7 @@
 use super::flight::Flight;
 use super::{Pipeline, RETRY_PAUSE};
 use crate::queue::Queued;
+use crate::trace::{self, Mark};
 use crate::tree::change::{Change, parse_entry};
 use crate::tree::execute::{Executed, Operation, Shape};
 use crate::tree::plan::Known;
@@ -70,6 +71,7 @@ impl Pipeline {
                 self.queue.push_front(queued);
                 continue;
             }
+            trace::note(queued.trace.as_ref(), Mark::Shown);
             let outcome = Outcome::Done { zxid, executed };
             (queued.complete)(&self.replica, outcome, stats);
             if pace.is_over() {

@@ -7,6 +7,7 @@ use crate::queue::Queued;
 use crate::quotas;
 use crate::replica::KeepAll;
 use crate::room::once;
+use crate::trace::{self, Mark};
 use crate::tree::change::{Change, Origin};
 use crate::tree::execute::{Executed, Operation, Owner, Shape, execute};
 use crate::tree::locks::LockSet;
@@ -139,6 +140,8 @@ impl Pipeline {
             self.apart.set(1);
             return false;
         }
+        let trace = batch.iter().find_map(|queued| queued.trace.clone());
+        trace::note(trace.as_ref(), Mark::Taken);
         let kept = self.replica.keep_all();
         self.apart.set(self.apart.get().saturating_sub(1));
         let mut operations = Some(batch);
@@ -146,7 +149,10 @@ impl Pipeline {
         while let Some(batch) = operations.take().filter(|_| !self.is_lost()) {
             let mut batch = batch;
             operations = match self.load_needs(&mut batch).await {
-                Ok(true) => self.launch(batch, &kept, &mut too_long).await,
+                Ok(true) => {
+                    trace::note(trace.as_ref(), Mark::Loaded);
+                    self.launch(batch, &kept, &mut too_long).await
+                }
                 Ok(false) => Some(batch),
                 Err(error) => {
                     self.recover_from(error).await;
@@ -426,6 +432,10 @@ impl Pipeline {
         self.begun.notify_one();
         let mode = self.company.mode();
         let transaction = self.database.create_transaction();
+        let trace = batch.iter().find_map(|queued| queued.trace.clone());
+        if let Some(trace) = &trace {
+            trace.commits(transaction.trace_commit(), mode == Mode::Alone);
+        }
         let writes = std::mem::take(&mut plan.writes).seal();
         let relied = Relied {
             reads: &reads,
@@ -435,8 +445,10 @@ impl Pipeline {
         let result = Rc::new(Cell::new(None));
         let (landed, wake) = (result.clone(), self.wake.clone());
         let (took, began) = (self.company.took.clone(), now());
+        trace::note(trace.as_ref(), Mark::Sent);
         let commit = spawn("keeper_commit", async move {
             landed.set(Some(commit(transaction, built).await));
+            trace::note(trace.as_ref(), Mark::Committed);
             took.set(began.elapsed());
             wake.notify_one();
         });
@@ -521,6 +533,8 @@ impl Pipeline {
     pub(super) async fn land(&self) {
         let first = self.flights.borrow_mut().pop_front();
         let Some(flight) = first else { return };
+        let mut traces = flight.operations.iter().filter_map(|q| q.trace.as_ref());
+        trace::note(traces.next(), Mark::Landing);
         let number = flight.number;
         let result = flight.result.get().expect("the store has answered");
         if result.is_ok() {

@@ -14,7 +14,7 @@ use crate::paths;
 use crate::room::once;
 use crate::talk::Talk;
 use crate::tree::node::Node;
-use crate::wire::{Answer, Code, MultiResult, Request, Stat, Text, encode_answer, opcode};
+use crate::wire::{Answer, Code, MultiResult, Request, Stat, Text, Xid, encode_answer, opcode};
 use crate::{ANSWER_BYTES_MAX, LIST_BYTES_MAX, READ_TRIES};
 use bytes::Bytes;
 use plinth_runtime::random::chance;
@@ -30,16 +30,16 @@ const GROWTH: usize = 8;
 type Results = Result<Vec<MultiResult>, Code>;
 
 /// Answers the request.
-pub async fn answer(connection: &Talk, xid: i32, operations: Vec<Request>, breaks_off: bool) {
+pub async fn answer(connection: &Talk, xid: Xid, operations: Vec<Request>, breaks_off: bool) {
     answer_as(connection, xid, operations, Form::Several { breaks_off }).await;
 }
 
 /// Answers one read that looks at many nodes.
-pub async fn answer_one(connection: &Talk, xid: i32, operation: Request) {
+pub async fn answer_one(connection: &Talk, xid: Xid, operation: Request) {
     answer_as(connection, xid, vec![operation], Form::One).await;
 }
 
-async fn answer_as(connection: &Talk, xid: i32, operations: Vec<Request>, form: Form) {
+async fn answer_as(connection: &Talk, xid: Xid, operations: Vec<Request>, form: Form) {
     // What is counted for the answer is of no one state anyway, and waits each time.
     let (mut counted, mut counted_at) = (Vec::new(), None);
     for operation in operations.iter().filter(|operation| is_counted(operation)) {
@@ -79,7 +79,7 @@ enum Form {
 
 /// A request, and what was counted for it.
 struct Several {
-    xid: i32,
+    xid: Xid,
     operations: Vec<Request>,
     counted: Vec<MultiResult>,
     /// All changes up to this zxid are in it.

@@ -73,6 +73,11 @@ pub fn node(options: &Options, path: &str) -> Option<Rc<Node>> {
     Some(shown(Data::Here(data.into()), 0))
 }
 
+/// A node that says this to who asks.
+pub fn saying(text: String) -> Rc<Node> {
+    shown(Data::Here(text.into()), 0)
+}
+
 fn shown(data: Data, children: usize) -> Rc<Node> {
     let acl = Acl::open().into_iter().map(|all| Acl {
         perms: permission::READ,

@@ -1,7 +1,7 @@
 //! Answers and events, in both directions.
 
 use super::codes::{Code, keeper_state, opcode, xid};
-use super::frame::put_frame;
+use super::frame::{Xid, XidWidth, put_frame};
 use super::jute::{
     Malformed, Taken, length, put_buffer, put_int, put_long, put_slice, put_text, put_texts,
     take_buffer, take_int, take_long, take_optional_text, take_text, take_texts,
@@ -16,7 +16,7 @@ use plinth_core::output::Output;
 /// What stands before every answer but the one to the greeting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AnswerHeader {
-    pub xid: i32,
+    pub xid: Xid,
     /// Of the last transaction that the server had applied.
     pub zxid: i64,
     /// 0, or the number of a [`Code`]; then nothing follows.
@@ -24,17 +24,18 @@ pub struct AnswerHeader {
 }
 
 impl AnswerHeader {
+    /// Where numbers of requests have four bytes.
     pub const BYTES: usize = 16;
 
     fn put(self, out: &mut Output) {
-        put_int(out, self.xid);
+        self.xid.put(out);
         put_long(out, self.zxid);
         put_int(out, self.error);
     }
 
-    fn take(input: &mut Bytes) -> Taken<AnswerHeader> {
+    fn take(input: &mut Bytes, width: XidWidth) -> Taken<AnswerHeader> {
         Ok(AnswerHeader {
-            xid: take_int(input)?,
+            xid: Xid::take(input, width)?,
             zxid: take_long(input)?,
             error: take_int(input)?,
         })
@@ -321,11 +322,11 @@ impl WatchEvent {
     }
 }
 
-/// Appends a frame with the event.
-pub fn encode_event(out: &mut Output, event: &WatchEvent) {
+/// Appends a frame with the event, for a connection whose numbers have so many bytes.
+pub fn encode_event(out: &mut Output, event: &WatchEvent, width: XidWidth) {
     put_frame(out, |out| {
         let header = AnswerHeader {
-            xid: xid::WATCH_EVENT,
+            xid: width.of(xid::WATCH_EVENT),
             zxid: event.zxid,
             error: 0,
         };
@@ -348,10 +349,10 @@ pub enum Incoming {
 ///
 /// # Errors
 /// The bytes are neither: the connection must end.
-pub fn decode_incoming(mut frame: Bytes) -> Result<Incoming, Malformed> {
+pub fn decode_incoming(mut frame: Bytes, width: XidWidth) -> Result<Incoming, Malformed> {
     let input = &mut frame;
-    let header = AnswerHeader::take(input)?;
-    if header.xid != xid::WATCH_EVENT {
+    let header = AnswerHeader::take(input, width)?;
+    if header.xid != width.of(xid::WATCH_EVENT) {
         return Ok(Incoming::Answer(header, frame));
     }
     Ok(Incoming::Event(WatchEvent {

@@ -517,11 +517,11 @@ fn every_request_is_written_and_read_as_zookeeper_does() {
         let written = encoded(|out| encode_request(out, xid, &request));
         assert_eq!(written, bytes_of(hex), "{request:?}");
         let header = Header {
-            xid,
+            xid: xid.into(),
             opcode: request.opcode(),
         };
         assert_eq!(
-            decode_request(frame_of(hex), Dialect::ZooKeeper),
+            decode_request(frame_of(hex), Dialect::ZooKeeper, XidWidth::Four),
             Ok((header, Ok(request)))
         );
     }
@@ -530,14 +530,15 @@ fn every_request_is_written_and_read_as_zookeeper_does() {
 /// Asserts that each answer, to a request of this kind, is written so and read so.
 pub(super) fn are_answers(all: Vec<(&str, (i32, Answer))>) {
     let header = AnswerHeader {
-        xid: 7,
+        xid: 7.into(),
         zxid: ZXID,
         error: 0,
     };
     for (hex, (opcode, answer)) in all {
         let written = encoded(|out| encode_answer(out, header, &answer));
         assert_eq!(written, bytes_of(hex), "{answer:?}");
-        let Ok(Incoming::Answer(read, body)) = decode_incoming(frame_of(hex)) else {
+        let Ok(Incoming::Answer(read, body)) = decode_incoming(frame_of(hex), XidWidth::Four)
+        else {
             panic!("no answer: {answer:?}");
         };
         assert_eq!(read, header);
@@ -553,12 +554,12 @@ fn every_answer_is_written_and_read_as_zookeeper_does() {
 #[test]
 fn an_answer_without_a_body_is_its_header() {
     let ping = AnswerHeader {
-        xid: xid::PING,
+        xid: xid::PING.into(),
         zxid: ZXID,
         error: 0,
     };
     let failed = AnswerHeader {
-        xid: 7,
+        xid: 7.into(),
         zxid: ZXID,
         error: Code::NO_NODE.0,
     };
@@ -569,7 +570,7 @@ fn an_answer_without_a_body_is_its_header() {
     for (hex, header) in bytes {
         let written = encoded(|out| encode_answer(out, header, &Answer::Empty));
         assert_eq!(written, bytes_of(hex));
-        let read = decode_incoming(frame_of(hex));
+        let read = decode_incoming(frame_of(hex), XidWidth::Four);
         assert_eq!(read, Ok(Incoming::Answer(header, Bytes::new())));
     }
 }
@@ -578,8 +579,14 @@ fn an_answer_without_a_body_is_its_header() {
 fn an_event_is_written_and_read_as_zookeeper_does() {
     let event = WatchEvent::of_a_node(event::DATA_CHANGED, "/a".into(), ZXID);
     let hex = "0000001effffffff1122334455667788000000000000000300000003000000022f61";
-    assert_eq!(encoded(|out| encode_event(out, &event)), bytes_of(hex));
-    assert_eq!(decode_incoming(frame_of(hex)), Ok(Incoming::Event(event)));
+    assert_eq!(
+        encoded(|out| encode_event(out, &event, XidWidth::Four)),
+        bytes_of(hex)
+    );
+    assert_eq!(
+        decode_incoming(frame_of(hex), XidWidth::Four),
+        Ok(Incoming::Event(event))
+    );
 }
 
 /// The greeting and its answer, without and with the byte that came in 3.4.
@@ -600,6 +607,7 @@ fn the_greeting_is_written_and_read_as_zookeeper_does_with_and_without_the_byte_
     for (hex, read_only) in GREETINGS.into_iter().zip([None, Some(true)]) {
         let request = ConnectRequest {
             protocol_version: 0,
+            is_packed: false,
             last_zxid_seen: 5,
             timeout_ms: 30_000,
             session_id: 0x1234,
@@ -631,7 +639,7 @@ fn the_greeting_is_written_and_read_as_zookeeper_does_with_and_without_the_byte_
 #[test]
 fn what_is_null_is_read_as_zookeeper_understands_it() {
     let read = |hex| {
-        decode_request(frame_of(hex), Dialect::ZooKeeper)
+        decode_request(frame_of(hex), Dialect::ZooKeeper, XidWidth::Four)
             .expect("it has a header")
             .1
     };

@@ -266,10 +266,10 @@ fn every_request_of_clickhouse_is_written_and_read_as_its_client_does() {
         let written = encoded(|out| encode_request(out, 7, &request));
         assert_eq!(written, bytes_of(hex), "{request:?}");
         let header = Header {
-            xid: 7,
+            xid: 7.into(),
             opcode: request.opcode(),
         };
-        let read = decode_request(frame_of(hex), Dialect::ClickHouse);
+        let read = decode_request(frame_of(hex), Dialect::ClickHouse, XidWidth::Four);
         assert_eq!(read, Ok((header, Ok(request))));
     }
 }
@@ -277,7 +277,7 @@ fn every_request_of_clickhouse_is_written_and_read_as_its_client_does() {
 #[test]
 fn to_plain_zookeeper_these_requests_are_of_an_unknown_kind_or_cannot_be_read() {
     let read = |hex| {
-        let read = decode_request(frame_of(hex), Dialect::ZooKeeper);
+        let read = decode_request(frame_of(hex), Dialect::ZooKeeper, XidWidth::Four);
         read.expect("it has a header")
     };
     for (hex, _) in alone() {
@@ -321,7 +321,7 @@ fn damaged_answers_of_clickhouse_are_refused_or_mean_what_they_say() {
                 return true;
             }
             let header = AnswerHeader {
-                xid: 1,
+                xid: 1.into(),
                 zxid: 2,
                 error: 0,
             };

@@ -1,12 +1,12 @@
 //! Records that stand in several messages, and the greeting.
 
-use super::frame::put_frame;
+use super::frame::{FrameError, XidWidth, front, put_frame, take_frame};
 use super::jute::{
-    Malformed, STRING_BYTES_MIN, Taken, put_bool, put_int, put_list, put_long, put_slice, put_text,
-    take_bool, take_buffer, take_int, take_list, take_long, take_optional_text,
+    Malformed, STRING_BYTES_MIN, Taken, length, put_bool, put_int, put_list, put_long, put_slice,
+    put_text, take_bool, take_buffer, take_int, take_list, take_long, take_optional_text,
 };
 use super::text::Text;
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use plinth_core::output::Output;
 
 /// What there is to know of a node besides its data.
@@ -155,6 +155,8 @@ impl ClientInfo {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectRequest {
     pub protocol_version: i32,
+    /// The client wants compressed blocks. Only those whose numbers have eight bytes say so here.
+    pub is_packed: bool,
     pub last_zxid_seen: i64,
     pub timeout_ms: i32,
     /// 0 for a new session.
@@ -163,6 +165,71 @@ pub struct ConnectRequest {
     pub password: Bytes,
     /// May the server be read-only? `None` from clients before 3.4, which do not know the question.
     pub read_only: Option<bool>,
+}
+
+/// How a connection goes on behind its greeting.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Protocol {
+    /// In [compressed blocks](super::packed), in both directions.
+    pub is_packed: bool,
+    pub xids: XidWidth,
+}
+
+/// What ClickHouse's clients say of themselves, in place of ZooKeeper's 0.
+mod version {
+    pub const PACKED: i32 = 10;
+    /// From here on a greeting has one byte more, which its length does not count.
+    pub const WIDE: i32 = 11;
+}
+
+impl Protocol {
+    /// The version by which a client says what it wants, and a server that it can.
+    pub fn version(self) -> i32 {
+        match self {
+            Protocol {
+                xids: XidWidth::Eight,
+                ..
+            } => version::WIDE,
+            Protocol {
+                is_packed: true, ..
+            } => version::PACKED,
+            Protocol { .. } => 0,
+        }
+    }
+}
+
+impl ConnectRequest {
+    /// What the client asks for. `None` if that is something that nobody here knows.
+    pub fn protocol(&self) -> Option<Protocol> {
+        let (is_packed, xids) = match self.protocol_version {
+            version::PACKED => (true, XidWidth::Four),
+            version::WIDE => (self.is_packed, XidWidth::Eight),
+            newer if newer > version::WIDE => return None,
+            _ => (false, XidWidth::Four),
+        };
+        Some(Protocol { is_packed, xids })
+    }
+}
+
+/// Takes the greeting at the front of `buffer`, without its length; `None` until it is whole.
+///
+/// # Errors
+/// As [`take_frame`].
+pub fn take_greeting(buffer: &mut BytesMut, bytes_max: usize) -> Result<Option<Bytes>, FrameError> {
+    let Some(bytes) = front(buffer).transpose()? else {
+        return Ok(None);
+    };
+    let Some(version) = buffer.get(4..8).and_then(|bytes| bytes.try_into().ok()) else {
+        return Ok(None); // no greeting is so short
+    };
+    if bytes > bytes_max || i32::from_be_bytes(version) < version::WIDE {
+        return take_frame(buffer, bytes_max);
+    }
+    if buffer.len() < 4 + bytes + 1 {
+        return Ok(None);
+    }
+    buffer.advance(4);
+    Ok(Some(buffer.split_to(bytes + 1).freeze()))
 }
 
 /// The answer to [`ConnectRequest`]. It has no header.
@@ -192,8 +259,10 @@ fn put_password(out: &mut Output, password: &Bytes, read_only: Option<bool>) {
 /// The frame is no greeting: the connection must end.
 pub fn decode_connect_request(mut frame: Bytes) -> Result<ConnectRequest, Malformed> {
     let input = &mut frame;
+    let protocol_version = take_int(input)?;
     Ok(ConnectRequest {
-        protocol_version: take_int(input)?,
+        protocol_version,
+        is_packed: protocol_version >= version::WIDE && take_bool(input)?,
         last_zxid_seen: take_long(input)?,
         timeout_ms: take_int(input)?,
         session_id: take_long(input)?,
@@ -203,13 +272,23 @@ pub fn decode_connect_request(mut frame: Bytes) -> Result<ConnectRequest, Malfor
 }
 
 pub fn encode_connect_request(out: &mut Output, request: &ConnectRequest) {
+    let is_wide = request.protocol_version >= version::WIDE;
+    let start = out.mark();
     put_frame(out, |out| {
         put_int(out, request.protocol_version);
+        if is_wide {
+            put_bool(out, request.is_packed);
+        }
         put_long(out, request.last_zxid_seen);
         put_int(out, request.timeout_ms);
         put_long(out, request.session_id);
         put_password(out, &request.password, request.read_only);
     });
+    if is_wide {
+        // As ClickHouse's clients count.
+        let counted = out.len_from(start) - 4 - 1;
+        out.patch(start, &length(counted).to_be_bytes());
+    }
 }
 
 /// # Errors

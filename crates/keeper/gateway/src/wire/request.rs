@@ -2,7 +2,7 @@
 
 use super::clickhouse::{self, Dialect};
 use super::codes::{Code, create_flags, opcode};
-use super::frame::{Header, put_frame};
+use super::frame::{Header, Xid, XidWidth, put_frame};
 use super::jute::{
     Malformed, STRING_BYTES_MIN, Taken, put_bool, put_buffer, put_int, put_long, put_optional_text,
     put_text, put_texts, take_bool, take_buffer, take_int, take_long, take_optional_list,
@@ -28,8 +28,9 @@ const NULL: Text = Text::from_static("\0");
 pub fn decode_request(
     mut frame: Bytes,
     dialect: Dialect,
+    width: XidWidth,
 ) -> Result<(Header, Result<Request, Code>), Malformed> {
-    let header = Header::take(&mut frame)?;
+    let header = Header::take(&mut frame, width)?;
     match Request::take(header.opcode, &mut frame, dialect) {
         Ok(request) => Ok((header, Ok(request))),
         // A client waits for the outcome of these before all else, and would go on as someone it is not.
@@ -39,9 +40,9 @@ pub fn decode_request(
 }
 
 /// Appends a frame with the request.
-pub fn encode_request(out: &mut Output, xid: i32, request: &Request) {
+pub fn encode_request(out: &mut Output, xid: impl Into<Xid>, request: &Request) {
     put_frame(out, |out| {
-        let opcode = request.opcode();
+        let (xid, opcode) = (xid.into(), request.opcode());
         Header { xid, opcode }.put(out);
         request.put(out);
     });

@@ -2,7 +2,7 @@
 
 use crate::wire::{
     Acl, Answer, AnswerHeader, Code, ConnectRequest, CreateKind, Incoming, MultiResult, Request,
-    Text, decode_answer, decode_connect_answer, decode_incoming, encode_connect_request,
+    Text, XidWidth, decode_answer, decode_connect_answer, decode_incoming, encode_connect_request,
     encode_request, event, take_frame, xid,
 };
 use bytes::Bytes;
@@ -37,6 +37,7 @@ impl Raw {
         let (session_id, password) = session.unwrap_or((0, Bytes::from_static(&[0; 16])));
         let request = ConnectRequest {
             protocol_version: 0,
+            is_packed: false,
             last_zxid_seen: 0,
             timeout_ms,
             session_id,
@@ -77,7 +78,7 @@ impl Raw {
     }
 
     async fn next(&mut self) -> Option<Incoming> {
-        decode_incoming(self.read().await?).ok()
+        decode_incoming(self.read().await?, XidWidth::Four).ok()
     }
 
     async fn next_answer(&mut self) -> Option<(AnswerHeader, Bytes)> {
@@ -113,7 +114,7 @@ async fn fail_to_log_in(raw: &mut Raw) -> Option<Result<(), String>> {
     let request = login("kerberos");
     raw.write(|out| encode_request(out, 77, &request)).await?;
     let (header, _) = raw.next_answer().await?;
-    if (header.xid, header.error) != (77, Code::AUTH_FAILED.0) {
+    if (header.xid, header.error) != (77.into(), Code::AUTH_FAILED.0) {
         return Some(Err(format!("a wrong login is answered {header:?}")));
     }
     match raw.next().await {
@@ -192,7 +193,7 @@ async fn talk(raw: &mut Raw, home: &str) -> Option<Result<(), String>> {
     let request = login("digest");
     raw.write(|out| encode_request(out, 99, &request)).await?;
     let (header, _) = raw.next_answer().await?;
-    if (header.xid, header.zxid, header.error) != (99, 0, 0) {
+    if (header.xid, header.zxid, header.error) != (99.into(), 0, 0) {
         return Some(Err(format!("a login is answered {header:?}")));
     }
     let exchanges = exchanges(home);
@@ -235,7 +236,7 @@ async fn expect(
     if [Code::SESSION_EXPIRED.0, Code::CONNECTION_LOSS.0].contains(&header.error) {
         return None; // a fault
     }
-    if (header.xid, header.error) != (xid, error) {
+    if (header.xid, header.error) != (xid.into(), error) {
         return Some(Err(format!("{header:?}")));
     }
     match request {

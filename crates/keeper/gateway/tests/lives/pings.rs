@@ -3,8 +3,8 @@
 use super::*;
 use plinth_core::output::Output;
 use plinth_keeper::wire::{
-    ConnectRequest, Incoming, decode_connect_answer, decode_incoming, encode_connect_request,
-    encode_request, take_frame, xid,
+    ConnectRequest, Incoming, XidWidth, decode_connect_answer, decode_incoming,
+    encode_connect_request, encode_request, take_frame, xid,
 };
 use plinth_runtime::net::{self, Reader, Writer};
 use plinth_runtime::serve::Inbox;
@@ -27,6 +27,7 @@ impl Patient {
         let mut out = Output::copying();
         let request = ConnectRequest {
             protocol_version: 0,
+            is_packed: false,
             last_zxid_seen: 0,
             timeout_ms,
             session_id: 0,
@@ -52,10 +53,10 @@ impl Patient {
     }
 
     /// The `xid` of the next answer; `None` if the connection has ended.
-    async fn next_answer(&mut self) -> Option<i32> {
+    async fn next_answer(&mut self) -> Option<i64> {
         loop {
-            match decode_incoming(next_frame(&mut self.inbox).await?) {
-                Ok(Incoming::Answer(header, _)) => return Some(header.xid),
+            match decode_incoming(next_frame(&mut self.inbox).await?, XidWidth::Four) {
+                Ok(Incoming::Answer(header, _)) => return Some(header.xid.number()),
                 Ok(Incoming::Event(_)) => {}
                 Err(_) => return None,
             }

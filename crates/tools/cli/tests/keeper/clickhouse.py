@@ -13,7 +13,7 @@ SESSION_MS = 30_000
 
 CONFIG = """<clickhouse>
 <logger><level>warning</level><log>%(directory)s/log</log><errorlog>%(directory)s/errors</errorlog></logger>
-<zookeeper>%(nodes)s<session_timeout_ms>%(session)d</session_timeout_ms></zookeeper>
+<zookeeper>%(nodes)s<session_timeout_ms>%(session)d</session_timeout_ms>%(form)s</zookeeper>
 <macros><shard>one</shard><replica>%(name)s</replica></macros>
 <keeper_map_path_prefix>/keeper_map</keeper_map_path_prefix>
 </clickhouse>
@@ -41,15 +41,16 @@ def answer_statements(directory):
 
 
 class ClickHouse:
-    """A process with a ClickHouse in it."""
+    """A process with a ClickHouse in it. `form`: settings of its connections."""
 
-    def __init__(self, stage, name, addresses):
+    def __init__(self, stage, name, addresses, form=""):
         self.name = name
         directory = stage.work / name
         directory.mkdir()
         node = "<node><host>%s</host><port>%s</port></node>"
         nodes = "".join(node % tuple(address.rsplit(":", 1)) for address in addresses)
-        config = CONFIG % {"directory": directory, "nodes": nodes, "session": SESSION_MS, "name": name}
+        settings = {"nodes": nodes, "session": SESSION_MS, "form": form}
+        config = CONFIG % {"directory": directory, "name": name, **settings}
         (directory / "config.xml").write_text(config)
         self.child = subprocess.Popen(
             [PYTHON, __file__, directory],
