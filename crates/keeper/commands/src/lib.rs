@@ -8,6 +8,7 @@ pub mod guests;
 mod migrate;
 mod name;
 mod server;
+mod trace_one;
 mod tree;
 pub mod zookeeper;
 
@@ -45,6 +46,15 @@ enum Command {
         ),
     ]))]
     Status(tree::StatusArguments),
+    /// Show where the time of a write goes, through gateway, proxy, log and back
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth keeper trace-one -C plinth.cluster", "A node that it makes, at the first gateway found"),
+        (
+            "plinth keeper trace-one --server 10.0.0.1:2181 --path /app/leader --json",
+            "A node of yours at a gateway, for programs",
+        ),
+    ]))]
+    TraceOne(trace_one::TraceArguments),
     /// Copy ZooKeeper's nodes, with everything about them, into a new tree
     #[command(after_help = plinth_terminal::examples(&[
         (
@@ -104,6 +114,7 @@ fn run(Commands { command }: Commands<Command>) -> Outcome {
     match command {
         Command::Server(arguments) => server::run(&arguments),
         Command::Status(arguments) => tree::status(&arguments),
+        Command::TraceOne(arguments) => trace_one::run(&arguments),
         Command::Import(arguments) => migrate::import(arguments),
         Command::Export(arguments) => migrate::export(arguments),
         Command::Drop(arguments) => tree::drop(&arguments),
