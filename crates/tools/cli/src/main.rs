@@ -77,8 +77,8 @@ fn program() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .after_help(
-            "Begin with `plinth dev --data-dir data` and then `plinth cli -C data/plinth.cluster`,\n\
-            or with `plinth demo --input FILE`. `plinth help COMMAND` tells all of one.",
+            "Begin with `plinth dev --data-dir data` and then, in another terminal, with\n\
+            `plinth cli -C data/plinth.cluster`. `plinth help COMMAND` tells all of one.",
         );
     let program = layout::laid_out(taking_negative_numbers(commands::fill(program)));
     match cfg!(feature = "keeper") {
