@@ -119,8 +119,8 @@ async fn write(arguments: &Arguments, connection: &Connection, mut range: KeyRan
 fn interrupted(name: &str, count: u64) -> String {
     let pairs = counted(grouped(count as f64), "pair", "pairs");
     match (name, count) {
-        ("-", 0) => format!("{name}: it was interrupted; nothing is written"),
-        ("-", _) => format!("{name}: it was interrupted after {pairs}: this is only a part"),
+        ("-", 0) => "dump: it was interrupted; nothing is written".into(),
+        ("-", _) => format!("dump: it was interrupted after {pairs}: this is only a part"),
         (_, 0) if remove_if_empty(name) => {
             format!("{name}: it was interrupted; nothing is written")
         }
