@@ -497,8 +497,8 @@ async fn follow(joined: &Joined, own: &Own, tell: &Tell) {
                 told = (view.number(), lost);
                 let (master, has) = (view.record.master(), shares(&view.record, number));
                 tell(&format!(
-                    "it is a member: machine {number} in configuration {} of {}, whose master is machine {}; it is the \
-                     primary of {}, a backup of {}, and copies {}",
+                    "it is a member: machine {number} in configuration {} of {}, whose master is machine {}; it is \
+                     the primary of {}, a backup of {}, and copies {}",
                     view.number(),
                     counted(view.record.machines.len() as u64, "machine", "machines"),
                     master.map_or_else(|| "?".into(), |seat| seat.machine.to_string()),
@@ -537,8 +537,8 @@ async fn tell_if_gone(joined: &Joined, file: &ClusterFile, tell: &Tell) {
             .has_lost_all()
         {
             tell(
-                "nobody can let it in: no machine answers that the cluster had, which kept its data in memory only. If \
-                 their processes have ended, the data is gone: make another cluster, with a cluster file of its own \
+                "nobody can let it in: no machine answers that the cluster had, which kept its data in memory only. \
+                 If their processes have ended, the data is gone: make another cluster, with a cluster file of its own \
                  and empty data directories",
             );
             return;

@@ -24,7 +24,8 @@ use std::path::PathBuf;
 /// API version requested of a library; all libraries of recent years support it.
 const LIBRARY_API_VERSION: i32 = 710;
 
-const CALIBRATES: &str = "measuring the speed of this machine first, for some seconds; --calibration FILE leaves that out";
+const CALIBRATES: &str =
+    "measuring the speed of this machine first, for seconds; --calibration FILE leaves that out";
 /// Limit of transactions under way at once when they begin at a rate.
 const RATE_CLIENTS: usize = 10_000;
 

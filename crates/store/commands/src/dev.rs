@@ -215,8 +215,8 @@ async fn plan(arguments: &Arguments) -> Outcome<Plan> {
                 "{servers} cannot keep {copies} copies; give --processes {copies} or more, or less --replication"
             ),
             Some(_) => format!(
-                "data directory {0} holds a cluster of {servers}, which cannot keep {copies} copies: {1}, and then say \
-                 `configure' in plinth cli; or choose another with --data-dir",
+                "data directory {0} holds a cluster of {servers}, which cannot keep {copies} copies: {1}, and then \
+                 say `configure' in plinth cli; or choose another with --data-dir",
                 arguments.data_dir.display(),
                 more_servers(&arguments.data_dir)
             ),

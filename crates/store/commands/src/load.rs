@@ -38,8 +38,8 @@ const INTERRUPTED: &str = "it was interrupted";
 /// What a file begins with that gzip has made.
 const GZIP: &[u8] = &[0x1f, 0x8b];
 /// About a file of another system.
-const RETURNS: &str = "the line ends with a carriage return, which is taken for a part of the value, here and in lines \
-     after it; `tr -d '\\r'' removes them";
+const RETURNS: &str = "the line ends with a carriage return, which is taken for a part of the value, here and in \
+     lines after it; `tr -d '\\r'' removes them";
 /// Minimum time between two writes of the progress file.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 const READ_BUFFER_BYTES: usize = 1 << 20;

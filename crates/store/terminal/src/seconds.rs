@@ -19,7 +19,7 @@ pub fn in_bounds(text: &str, least: f64, most: f64) -> Result<f64, String> {
     let seconds = parse_time(text)?;
     match (least..=most).contains(&seconds) {
         true => Ok(seconds),
-        false => Err(format!("{text} is not in {least}..={most} seconds")),
+        false => Err(format!("expected seconds in {least}..={most}, not {text}")),
     }
 }
 
@@ -33,7 +33,7 @@ mod tests {
         assert!(parse_positive("0").is_err());
         assert_eq!(
             parse_seconds("-1"),
-            Err("-1 is not in 0..=1000000 seconds".into())
+            Err("expected seconds in 0..=1000000, not -1".into())
         );
         assert!(
             parse_seconds("abc")
