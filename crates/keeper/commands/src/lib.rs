@@ -50,7 +50,7 @@ enum Command {
     #[command(after_help = plinth_terminal::examples(&[
         ("plinth keeper trace-one -C plinth.cluster", "A node that it makes, at the first gateway found"),
         (
-            "plinth keeper trace-one --server 10.0.0.1:2181 --path /app/leader --json",
+            "plinth keeper trace-one --gateway 10.0.0.1:2181 --path /app/leader --json",
             "A node of yours at a gateway, for programs",
         ),
     ]))]

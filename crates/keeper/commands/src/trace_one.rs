@@ -20,8 +20,8 @@ const DATA: Bytes = Bytes::from_static(b"plinth keeper trace-one");
 #[derive(clap::Args, Debug)]
 pub struct TraceArguments {
     /// The gateway; without it, the cluster's file says which gateways there are, and the first one is asked
-    #[arg(long, value_name = "HOST:PORT", value_parser = parse_server)]
-    server: Option<SocketAddr>,
+    #[arg(long, alias = "server", value_name = "HOST:PORT", value_parser = parse_server)]
+    gateway: Option<SocketAddr>,
     #[command(flatten)]
     cluster: ClusterArguments,
     /// Name of the tree
@@ -81,7 +81,7 @@ pub fn run(arguments: &TraceArguments) -> Outcome {
 
 /// The gateway to ask, and another one of the tree.
 async fn gateways(arguments: &TraceArguments) -> Outcome<(SocketAddr, Option<SocketAddr>)> {
-    if let Some(server) = arguments.server {
+    if let Some(server) = arguments.gateway {
         return Ok((server, None));
     }
     let tree = &arguments.tree;
@@ -91,7 +91,7 @@ async fn gateways(arguments: &TraceArguments) -> Outcome<(SocketAddr, Option<Soc
     let serving = serving.map_err(|error| format!("tree `{tree}': the database: {error}"))?;
     let mut serving = serving.iter().filter_map(|address| address.parse().ok());
     let first = serving.next().ok_or_else(|| {
-        format!("tree `{tree}' is served by no gateway; start one, or name one with --server")
+        format!("tree `{tree}' is served by no gateway; start one, or name one with --gateway")
     })?;
     Ok((first, serving.next()))
 }

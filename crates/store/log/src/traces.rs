@@ -13,6 +13,8 @@ const WAITING_MAX: usize = 16;
 struct Asked {
     version: Version,
     at: Instant,
+    /// When the last block was on disk that has come before its own.
+    free: Instant,
     /// When its block was begun to be written.
     begun: Option<Instant>,
     responder: Responder<TracePush>,
@@ -32,9 +34,11 @@ impl Traces {
         if asked.version <= has || waiting.len() >= WAITING_MAX {
             return responder.fail(Error::operation_obsolete);
         }
+        let at = now();
         waiting.push(Asked {
             version: asked.version,
-            at: now(),
+            at,
+            free: at,
             begun: None,
             responder,
         });
@@ -65,18 +69,23 @@ impl Traces {
             .partition(|asked| is_in(asked.version, versions));
         let last = versions.map_or(Version::MIN, |(_, last)| last);
         let still = left.into_iter().filter(|asked| asked.version > last);
+        let still = still.map(|asked| Asked {
+            free: now(),
+            ..asked
+        });
         *self.0.borrow_mut() = still.collect();
         for Asked {
             at,
+            free,
             begun,
             responder,
             ..
         } in done
         {
-            let begun = begun.unwrap_or(at);
+            let begun = begun.unwrap_or(free);
             responder.ok(PushTrace {
                 id,
-                waited: micros(begun.saturating_since(at)),
+                waited: micros(free.saturating_since(at)),
                 written: micros(begun.elapsed()),
                 bytes: bytes as u64,
             });

@@ -91,8 +91,8 @@ record! {
         pub durable: DurableVersion,
     }
 
-    /// Asks when the log server did what with the push of this version, which comes behind it. Answered just before that
-    /// push is.
+    /// Asks when the log server did what with the push of this version, which comes behind it. Answered just before
+    /// that push is.
     pub struct TracePush {
         pub epoch: Epoch,
         pub version: Version,
@@ -101,9 +101,9 @@ record! {
     /// Microseconds of the phases of a push.
     pub struct PushTrace {
         pub id: Uid,
-        /// From the question until its block was begun to be written: behind blocks before it.
+        /// From the question until the last block before its own was on disk; 0 if none was under way.
         pub waited: u64,
-        /// Until the block was on disk.
+        /// From the begin of its block until that was on disk.
         pub written: u64,
         /// Of the block.
         pub bytes: u64,
