@@ -6,7 +6,7 @@ use plinth_keeper::client::{Client, Failure};
 use plinth_keeper::left;
 use plinth_keeper::trace::{self, Row, Told};
 use plinth_keeper::wire::{Acl, Answer, CreateKind, Request, create_flags};
-use plinth_runtime::{Duration, Instant, now, random, spawn, timeout};
+use plinth_runtime::{Duration, Instant, now, random, sleep, spawn, timeout};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::{self, ClusterArguments};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -15,6 +15,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 const SESSION_MS: i32 = 10_000;
 /// An answer or an event that has not come by then is not waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK_PAUSE: Duration = Duration::from_millis(200);
 const DATA: Bytes = Bytes::from_static(b"plinth keeper trace-one");
 
 #[derive(clap::Args, Debug)]
@@ -87,8 +88,16 @@ async fn gateways(arguments: &TraceArguments) -> Outcome<(SocketAddr, Option<Soc
     let tree = &arguments.tree;
     let connection = arguments.cluster.connect().await?;
     connection.limit_transactions();
-    let serving = left::serving(&connection.database, tree).await;
-    let serving = serving.map_err(|error| format!("tree `{tree}': the database: {error}"))?;
+    let until = now() + Duration::from_secs(arguments.cluster.timeout);
+    let serving = loop {
+        let serving = left::serving(&connection.database, tree).await;
+        let serving = serving.map_err(|error| format!("tree `{tree}': the database: {error}"))?;
+        // One that has just been started has no lease yet.
+        if !serving.is_empty() || now() > until {
+            break serving;
+        }
+        sleep(LOOK_PAUSE).await;
+    };
     let mut serving = serving.iter().filter_map(|address| address.parse().ok());
     let first = serving.next().ok_or_else(|| {
         format!("tree `{tree}' is served by no gateway; start one, or name one with --gateway")
@@ -260,7 +269,8 @@ fn print(seen: &Seen, rows: &[Row]) {
     }
     if seen.told.is_none() {
         println!(
-            "{} tells nothing more: it has --no-clickhouse, its tree has a node /keeper of its own, or it is another server",
+            "{} tells nothing more: it has --no-clickhouse, its tree has a node /keeper of its own, or it is \
+             another server",
             seen.server
         );
     }

@@ -1,7 +1,7 @@
 //! Memory for requests that are long, of all connections.
 //!
-//! A request is read whole before it is understood. Each connection may send one that is as long as requests may be, so
-//! a thousand of them would take a thousand times as much. So who begins one waits until there is room for it here.
+//! A request is read whole before it is understood. Each connection may send one that is as long as requests may be,
+//! so a thousand of them would take a thousand times as much. So who begins one waits until there is room for it here.
 //! Nobody who has room waits for more of it. Who does not go on sending gives it up if others wait
 //! ([`LONG_FRAME_LIMIT`]): his connection ends.
 

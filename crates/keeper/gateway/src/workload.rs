@@ -27,7 +27,7 @@ use crate::stored::read_page;
 use crate::tree::node::Node;
 use crate::tree::rows::Rows;
 use crate::tree::totals::Totals;
-use crate::wire::{Answer, Code, Protocol, Request, Stat, Text, XidWidth, create_flags, event};
+use crate::wire::{Answer, Code, Request, Stat, Text, create_flags, event};
 use crate::zxid::Zxids;
 use asking::{ANSWER_LIMIT, ask, create, settle, sync};
 use bytes::Bytes;
@@ -99,18 +99,6 @@ pub struct Keeping {
     history: History,
 }
 
-/// How the client with this number speaks: as ZooKeeper's, or as ClickHouse's may.
-fn form_of(client: u64) -> Protocol {
-    let xids = match client & 2 {
-        0 => XidWidth::Four,
-        _ => XidWidth::Eight,
-    };
-    Protocol {
-        is_packed: client & 1 != 0,
-        xids,
-    }
-}
-
 fn register(r: usize) -> Text {
     format!("/simulated/r{r}").into()
 }
@@ -134,10 +122,7 @@ impl Keeping {
         let connecting = async {
             match may_be_read_only {
                 true => Client::connect_to_read(server, TIMEOUT_MS, session).await,
-                false => {
-                    let form = form_of(me.number);
-                    Client::connect_by(server, TIMEOUT_MS, session, form).await
-                }
+                false => Client::connect(server, TIMEOUT_MS, session).await,
             }
         };
         match timeout(ANSWER_LIMIT, connecting).await? {

@@ -9,8 +9,8 @@
 //! Numbers are little-endian here. The checksum is CityHash128 of version 1.0.2 over all that follows it, its lower
 //! half first.
 //!
-//! Promises: no input causes a panic. A block has a limit, packed and plain, which is seen in its first bytes; and room
-//! for what is in it is made when its checksum is right.
+//! Promises: no input causes a panic. A block has a limit, packed and plain, which is seen in its first bytes; and
+//! room for what is in it is made when its checksum is right.
 
 use bytes::{Buf, BufMut, BytesMut};
 use plinth_core::output::Output;
