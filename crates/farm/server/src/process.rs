@@ -537,9 +537,9 @@ async fn tell_if_gone(joined: &Joined, file: &ClusterFile, tell: &Tell) {
             .has_lost_all()
         {
             tell(
-                "nobody can let it in: no machine answers that the cluster had, which kept its data in memory only. \
-                 If their processes have ended, the data is gone: make another cluster, with a cluster file of its own \
-                 and empty data directories",
+                "nobody can let it in: no machine answers that the cluster had, which kept its data in memory. \
+                 If their processes have ended, the data is gone: make another cluster, with a cluster file of its \
+                 own and empty data directories",
             );
             return;
         }

@@ -4,8 +4,8 @@
 //! (`plinth_terminal::commands`), and a feature of this crate says whether a family is in the program.
 //!
 //! A command ends with success, or with one line that names the problem, its place, and a remedy. `main` prints that
-//! line, or an object of JSON with it where results are JSON, and exits with 1, or with 130 if the user has interrupted
-//! it. Wrong usage exits with 2.
+//! line, or an object of JSON with it where results are JSON, and exits with 1, or with 130 if the user has
+//! interrupted it. Wrong usage exits with 2.
 
 mod absent;
 mod former;
