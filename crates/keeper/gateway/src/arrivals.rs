@@ -90,7 +90,9 @@ impl Arrivals {
         let Some(plain) = &self.plain else {
             let bytes = frame_bytes(&self.inbox.buffer);
             let is_taken = |bytes: &usize| is_long(bytes) && *bytes <= 4 + frame_bytes_max;
-            return Ok(bytes.filter(is_taken));
+            // Who says that a long one will come has sent nothing of it yet.
+            let has_come = self.inbox.buffer.len() >= short_bytes();
+            return Ok(bytes.filter(|bytes| is_taken(bytes) && has_come));
         };
         if let Some(bytes) = frame_bytes(plain).filter(|bytes| *bytes <= 4 + frame_bytes_max)
             && bytes <= plain.len()
@@ -98,6 +100,10 @@ impl Arrivals {
             return Ok(Some(plain.len()).filter(is_long));
         }
         let block = packed::front(&self.inbox.buffer)?;
+        let least = block.map_or(0, |block| block.block.min(short_bytes()));
+        if self.inbox.buffer.len() < least {
+            return Ok(None); // as above
+        }
         let bytes = frame_bytes(plain).unwrap_or(0);
         let next = block.map_or(0, |block| block.block.max(block.plain));
         let is_long = is_long(&(plain.len() + next)) || is_long(&bytes);
@@ -124,10 +130,15 @@ impl Arrivals {
         plain.is_some_and(|plain| plain.len() > short_bytes())
     }
 
+    /// Where the frames are.
+    fn front(&mut self) -> &mut BytesMut {
+        self.plain.as_mut().unwrap_or(&mut self.inbox.buffer)
+    }
+
     /// Takes the frame at the front; `None` until it is whole.
     pub fn take_frame(&mut self, bytes_max: usize) -> Result<Option<Bytes>, Broken> {
         loop {
-            let buffer = self.plain.as_mut().unwrap_or(&mut self.inbox.buffer);
+            let buffer = self.front();
             match take_frame(buffer, bytes_max)? {
                 None if self.unpack_next()? => {}
                 taken => return Ok(taken),
@@ -138,7 +149,7 @@ impl Arrivals {
     /// Begins to pass over the request at the front; `None` until its header is there.
     pub fn begin_to_skip(&mut self, width: XidWidth) -> Result<Option<Skip>, Broken> {
         loop {
-            let buffer = self.plain.as_mut().unwrap_or(&mut self.inbox.buffer);
+            let buffer = self.front();
             let skip = Skip::begin(buffer, width).map_err(|_| FrameError::Negative)?;
             match skip {
                 None if self.unpack_next()? => {}
@@ -150,12 +161,13 @@ impl Arrivals {
     /// Throws away what has arrived of the request; true when all of it has.
     pub fn skip(&mut self, skip: &mut Skip) -> Result<bool, Broken> {
         loop {
-            let buffer = self.plain.as_mut().unwrap_or(&mut self.inbox.buffer);
+            let buffer = self.front();
             match skip.is_over(buffer) {
                 false if self.unpack_next()? => {}
-                is_over => {
+                false => return Ok(false),
+                true => {
                     self.forget_long();
-                    return Ok(is_over);
+                    return Ok(true);
                 }
             }
         }
@@ -173,13 +185,12 @@ impl Arrivals {
         }
     }
 
-    /// Gives back the memory of what was taken, if that was long.
+    /// Gives back the memory of a long request that was taken. What has come behind it is copied: it would keep all of
+    /// that.
     pub fn forget_long(&mut self) {
-        if let Some(plain) = &mut self.plain
-            && plain.is_empty()
-            && plain.capacity() > short_bytes()
-        {
-            *plain = BytesMut::new();
+        self.inbox.give_back();
+        if let Some(plain) = &mut self.plain {
+            *plain = BytesMut::from(&plain[..]);
         }
     }
 
@@ -331,5 +342,24 @@ mod tests {
             assert!((AHEAD_BYTES..1 << 20).contains(&kept), "{kept} bytes");
             assert!(arrivals.are_full() && arrivals.heard().at <= Moment::now().at);
         });
+    }
+
+    #[test]
+    fn what_has_come_behind_a_long_request_does_not_keep_its_memory() {
+        const LONG: usize = 1 << 20;
+        for is_packed in [false, true] {
+            block_on(async {
+                let (arrivals, _writer) = connected().await;
+                let mut arrivals = arrivals.in_blocks(is_packed);
+                let buffer = arrivals.front();
+                buffer.extend_from_slice(&vec![7; LONG + 1]);
+                drop(buffer.split_to(LONG));
+                let within = buffer.as_ptr();
+                arrivals.forget_long();
+                let buffer = arrivals.front();
+                assert_eq!(buffer[..], [7]);
+                assert_ne!(buffer.as_ptr(), within, "packed: {is_packed}");
+            });
+        }
     }
 }

@@ -14,6 +14,8 @@ use std::rc::Rc;
 const SHORT_BYTES: usize = 64 << 10;
 /// Who sends a long frame may take so long for it while others wait.
 pub const LONG_FRAME_LIMIT: Duration = Duration::from_secs(10);
+/// Who sends nothing of it, or reads none of his answers, may do so for so long while others wait.
+pub const STALL_LIMIT: Duration = Duration::from_secs(2);
 
 /// A frame that is no longer takes no room here: so much is read at once anyway.
 pub fn short_bytes() -> usize {
@@ -73,6 +75,7 @@ impl Frames {
             frames: self.clone(),
             bytes,
             since: now(),
+            heard: Cell::new(now()),
         }
     }
 
@@ -87,6 +90,7 @@ pub struct Room {
     frames: Rc<Frames>,
     bytes: usize,
     since: Instant,
+    heard: Cell<Instant>,
 }
 
 impl Room {
@@ -97,9 +101,15 @@ impl Room {
         self.give_back(more);
     }
 
+    /// Whoever has the room has gone on.
+    pub fn hear(&self) {
+        self.heard.set(now());
+    }
+
     /// True if others have waited while whoever has the room was slow.
     pub fn is_wanted(&self) -> bool {
-        self.frames.waiting.get() > 0 && self.since.elapsed() > LONG_FRAME_LIMIT
+        let is_slow = self.since.elapsed() > LONG_FRAME_LIMIT;
+        self.frames.waiting.get() > 0 && (is_slow || self.heard.get().elapsed() > STALL_LIMIT)
     }
 
     fn give_back(&self, bytes: usize) {

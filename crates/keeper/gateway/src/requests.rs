@@ -30,7 +30,7 @@ use crate::{FRAME_BYTES_MAX, acl, admin, greeting, read_only, reads};
 use bytes::Bytes;
 use plinth_runtime::serve::{self, Inbox, Outbox};
 use plinth_runtime::sync::Notify;
-use plinth_runtime::{Duration, Either, Pace, now, probe, race, sleep, trace_warn};
+use plinth_runtime::{Duration, Either, Pace, now, probe, race, sleep, timeout, trace_warn};
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -233,12 +233,16 @@ impl Talk {
                 if let Some(room) = room.as_mut().filter(|_| is_last) {
                     room.shrink_to(frame.len() + short_bytes());
                 }
-                let mut answering = pin!(self.answer_frame(frame, arrivals.heard()));
-                let hear = || self.touch();
-                let answered = arrivals.read_beside(answering.as_mut(), hear).await;
-                if is_last {
-                    *room = None;
+                let answered = {
+                    let heard = arrivals.heard();
+                    let mut answering = pin!(self.answer_frame(frame, heard, room.as_ref()));
+                    let hear = || self.touch();
+                    arrivals.read_beside(answering.as_mut(), hear).await
+                };
+                if is_last && room.is_some() {
+                    // First the memory: then others may take as much.
                     arrivals.forget_long();
+                    *room = None;
                 }
                 Ok(answered)
             }
@@ -261,14 +265,39 @@ impl Talk {
         };
         if arrivals.read_within(limit).await.is_some() {
             self.touch();
+            if let Some(room) = room {
+                room.hear();
+            }
         } else if arrivals.has_ended() || room.is_none() {
             return ControlFlow::Break(());
         }
+        self.goes_on_with(room)
+    }
+
+    /// Breaks off if a client that is slow has room that others wait for.
+    fn goes_on_with(&self, room: Option<&Room>) -> ControlFlow<()> {
         if room.is_some_and(Room::is_wanted) {
             probe!("keeper_long_frame_too_slow");
             trace_warn!("KeeperLongFrameTooSlow", "from" => self.peer);
             return ControlFlow::Break(());
         }
+        ControlFlow::Continue(())
+    }
+
+    /// Waits until the client has read enough of its answers. A block may have many requests: with the room for it no
+    /// client waits longer than it takes others to want it.
+    async fn reads_its_answers(&self, room: Option<&Room>) -> ControlFlow<()> {
+        if let Some(room) = room {
+            room.hear();
+        }
+        while room.is_some() {
+            let reading = self.outbox.has_room(UNSENT_BYTES_MAX);
+            if timeout(ROOM_LOOK, reading).await.is_some() {
+                return ControlFlow::Continue(());
+            }
+            self.goes_on_with(room)?;
+        }
+        self.outbox.has_room(UNSENT_BYTES_MAX).await;
         ControlFlow::Continue(())
     }
 
@@ -296,9 +325,14 @@ impl Talk {
     }
 
     /// Breaks off if that is no request.
-    async fn answer_frame(&self, frame: Bytes, heard: Moment) -> ControlFlow<()> {
+    async fn answer_frame(
+        &self,
+        frame: Bytes,
+        heard: Moment,
+        room: Option<&Room>,
+    ) -> ControlFlow<()> {
         self.count_received();
-        self.outbox.has_room(UNSENT_BYTES_MAX).await;
+        self.reads_its_answers(room).await?;
         self.knows_that_it_lives().await;
         let decoded = decode_request(frame, self.dialect(), self.protocol.xids);
         let Ok((header, request)) = decoded else {

@@ -316,6 +316,28 @@ fn who_is_slow_with_a_long_request_gives_way_to_those_who_wait() {
 }
 
 #[test]
+fn who_reads_no_answers_of_a_long_block_gives_way_to_those_who_wait() {
+    with_frames_bytes_max(1 << 20);
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        let gateway = Gateway::start(&cluster).await;
+        let client = gateway.client().await;
+        done(&client, create_with("/long", "", create_flags::PERSISTENT)).await;
+        done(&client, set("/long", noise(LONG))).await;
+        let mut slow = Raw::connect(&gateway, FORMS[1]).await;
+        let mut many = Output::new();
+        put_packed(&mut many, |out| {
+            (1..5000).for_each(|xid| encode_request(out, xid, &get("/long")));
+        });
+        slow.send(many.into_bytes()).await;
+        sleep(Duration::from_millis(500)).await;
+        let waiting = client.submit(set("/", vec![1; LONG].into()));
+        let waited = timeout(PATIENCE, waiting).await;
+        waited.expect("its turn comes").expect("set");
+    });
+}
+
+#[test]
 fn long_requests_in_blocks_take_their_turns_too() {
     with_frames_bytes_max(2 << 20);
     block_on(async {

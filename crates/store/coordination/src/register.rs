@@ -172,7 +172,7 @@ impl Register {
         });
         let all = plinth_runtime::join_all(calls.collect::<Vec<_>>());
         plinth_runtime::spawn("tell coordinators", async move {
-            plinth_runtime::timeout(TELL_ALL, all).await; // a controller tells those that stay away
+            plinth_runtime::timeout(TELL_ALL, all).await; // who is away for longer is never told
         })
         .detach();
     }

@@ -48,6 +48,14 @@ impl Inbox {
         self.last_large.note(bytes);
     }
 
+    /// Gives back at once what a long message took: the bytes behind it are copied.
+    pub fn give_back(&mut self) {
+        let mut kept = BytesMut::with_capacity(self.buffer.len().max(FIRST_READ_BYTES));
+        kept.extend_from_slice(&self.buffer);
+        self.buffer = kept;
+        self.last_large = LastLarge::default();
+    }
+
     /// Waits for more bytes and appends them. Returns their number, or `None` when the stream has ended or broken.
     pub async fn read(&mut self) -> Option<usize> {
         loop {
