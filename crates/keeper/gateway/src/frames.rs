@@ -74,7 +74,7 @@ impl Frames {
         Room {
             frames: self.clone(),
             bytes,
-            since: now(),
+            since: Cell::new(now()),
             heard: Cell::new(now()),
         }
     }
@@ -89,7 +89,7 @@ impl Frames {
 pub struct Room {
     frames: Rc<Frames>,
     bytes: usize,
-    since: Instant,
+    since: Cell<Instant>,
     heard: Cell<Instant>,
 }
 
@@ -101,6 +101,12 @@ impl Room {
         self.give_back(more);
     }
 
+    /// The next frame begins. It may have come with the one before, and then so does its room.
+    pub fn renew(&self) {
+        self.since.set(now());
+        self.hear();
+    }
+
     /// Whoever has the room has gone on.
     pub fn hear(&self) {
         self.heard.set(now());
@@ -108,7 +114,7 @@ impl Room {
 
     /// True if others have waited while whoever has the room was slow.
     pub fn is_wanted(&self) -> bool {
-        let is_slow = self.since.elapsed() > LONG_FRAME_LIMIT;
+        let is_slow = self.since.get().elapsed() > LONG_FRAME_LIMIT;
         self.frames.waiting.get() > 0 && (is_slow || self.heard.get().elapsed() > STALL_LIMIT)
     }
 

@@ -230,6 +230,9 @@ impl Talk {
                     self.touch();
                 }
                 let is_last = !arrivals.has_more();
+                if let Some(room) = room.as_ref() {
+                    room.renew();
+                }
                 if let Some(room) = room.as_mut().filter(|_| is_last) {
                     room.shrink_to(frame.len() + short_bytes());
                 }

@@ -186,8 +186,8 @@ impl Register {
     }
 
     /// Returns the first majority of answers. Asks coordinators that fail again until there is one. If those answers
-    /// are `few`, also waits a moment for the other coordinators. One answer that `suffices` ends it: then there may be
-    /// fewer.
+    /// are `few`, also waits a moment for the other coordinators. One answer that `suffices` ends it: then there may
+    /// be fewer.
     async fn ask_majority<R: Request + Clone>(
         &self,
         request: R,

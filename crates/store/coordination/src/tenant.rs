@@ -21,7 +21,7 @@ pub enum Tenant {
     Tables,
 }
 
-/// What a table server has in its directory.
+/// What a table server has in its directory, with any ending.
 const OF_TABLES: [&str; 2] = ["log", "tables"];
 /// The file by which a server knows its directory again.
 const OF_SERVERS: [(&str, Tenant); 3] = [
@@ -58,7 +58,8 @@ impl Tenant {
     /// As there.
     pub async fn check_of_server(self, directory: &Path) -> Result<(), String> {
         let names = names(directory).await.map_err(cannot_use(directory))?;
-        let found = of_servers(&names);
+        let mut found = of_servers(&names);
+        found.extend(of_tables(&names));
         let is_own = found.iter().any(|(_, tenant)| *tenant == self);
         self.is_home(directory, found)?;
         match is_own {
@@ -127,6 +128,17 @@ fn of_servers(names: &[String]) -> Vec<(String, Tenant)> {
         .collect()
 }
 
+/// A file of a table server, if all its files are there.
+fn of_tables(names: &[String]) -> Option<(String, Tenant)> {
+    let [Some(_), Some(name)] = OF_TABLES.map(|of| {
+        let mut named = names.iter();
+        named.find(|name| name.split('.').next() == Some(of))
+    }) else {
+        return None;
+    };
+    Some((name.clone(), Tenant::Tables))
+}
+
 /// The files that tell whose a directory is.
 async fn all(directory: &Path) -> io::Result<Vec<(String, Tenant)>> {
     let names = names(directory).await?;
@@ -151,12 +163,7 @@ async fn all(directory: &Path) -> io::Result<Vec<(String, Tenant)>> {
             found.push((name.clone(), Tenant::Delos));
         }
     }
-    if OF_TABLES
-        .iter()
-        .all(|of| names.iter().any(|name| name == of))
-    {
-        found.push((OF_TABLES[1].into(), Tenant::Tables));
-    }
+    found.extend(of_tables(&names));
     Ok(found)
 }
 

@@ -135,9 +135,8 @@ fn directories() -> Directory {
     written(&directory, "store/plinth.cluster", &format!("dev:{ID}"));
     written(&directory, "farm/plinth.cluster", &format!("farm:{ID}"));
     written(&directory, "service/locks.delos", "locks:ab");
-    for name in ["log", "tables"] {
-        let path = directory.file("tables").join(name);
-        std::fs::create_dir_all(path).expect("made");
+    for name in ["log.00000000", "tables.redb", "plinth.lock"] {
+        written(&directory, &format!("tables/{name}"), "of tables");
     }
     // Of single servers.
     for (place, own) in [
@@ -219,6 +218,15 @@ fn a_directory_of_another_system_is_refused_before_anything_is_made_in_it() {
         ("dev", "farm", "the in-memory engine"),
         ("dev", "service", "a service on log stacks"),
         ("dev", "tables", "a server of tables"),
+        ("farm dev", "tables", "a server of tables"),
+        (
+            "delos dev locks --kind lock",
+            "tables",
+            "a server of tables",
+        ),
+        (&server, "tables", "a server of tables"),
+        (&machine, "tables", "a server of tables"),
+        (&replica, "tables", "a server of tables"),
         (tables, "store", "a cluster of the store"),
         (tables, "farm", "the in-memory engine"),
         (tables, "service", "a service on log stacks"),

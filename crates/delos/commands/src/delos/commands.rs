@@ -205,18 +205,25 @@ pub async fn reconfigure_log(arguments: &ReconfigureLog) -> Outcome {
     Ok(())
 }
 
-/// Moves the map of the log to coordinators among these replicas, the present ones first, and updates the service's
-/// file.
+/// Moves the map of the log to coordinators among these replicas, those that serve and the present ones first, and
+/// updates the service's file.
 async fn choose_coordinators(
     service: &Service,
     common: &Common,
     among: &[Seen],
 ) -> Outcome<Vec<SocketAddr>> {
-    let serving = among.iter().filter(|seen| seen.serves());
-    let mut wanted: Vec<SocketAddr> = serving.map(|seen| seen.member.address).collect();
     let present = service.file.addresses();
-    wanted.sort_by_key(|address| !present.contains(address));
-    wanted.truncate(seats(wanted.len(), COORDINATORS_MAX));
+    let mut wanted: Vec<&Seen> = among.iter().collect();
+    wanted.sort_by_key(|seen| (!seen.serves(), !present.contains(&seen.member.address)));
+    let serving = wanted.iter().filter(|seen| seen.serves()).count();
+    // One that is silent for a moment keeps its seat, as long as a majority serves.
+    let all = seats(wanted.len(), COORDINATORS_MAX);
+    let count = match serving > all / 2 {
+        true => all,
+        false => seats(serving, COORDINATORS_MAX),
+    };
+    let wanted = wanted.iter().take(count);
+    let wanted: Vec<SocketAddr> = wanted.map(|seen| seen.member.address).collect();
     if wanted.is_empty() {
         return Err(format!(
             "service {} has no other replica that serves",

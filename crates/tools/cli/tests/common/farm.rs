@@ -123,8 +123,8 @@ impl Machines {
         self.all()[usize::from(i)] = Some(Process { server, command });
     }
 
-    /// Starts processes again that ended because the cluster goes on without them, as their supervisor would: a machine
-    /// that is busy for half a second with other tests loses its lease.
+    /// Starts processes again that ended because the cluster goes on without them, as their supervisor would: a
+    /// machine that is busy for half a second with other tests loses its lease.
     fn supervise(&self) {
         for (i, process) in (0u16..).zip(self.all().iter_mut()) {
             let Some(process) = process else { continue };
