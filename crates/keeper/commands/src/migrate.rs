@@ -158,7 +158,8 @@ pub fn import(arguments: ImportArguments) -> Outcome {
             }
             (None, None) => Err("name a source: --from or --from-files".into()),
         }
-    })?;
+    })
+    .map_err(connect::with_hint)?;
     bar.finish_and_clear();
     report_import(&imported, files, tree.json, began());
     Ok(())
@@ -283,7 +284,7 @@ pub fn export(arguments: ExportArguments) -> Outcome {
     {
         place.abandon();
     }
-    let (exported, extracted) = done?;
+    let (exported, extracted) = done.map_err(connect::with_hint)?;
     bar.finish_and_clear();
     report_export(&exported, &extracted, tree.json, began());
     Ok(())

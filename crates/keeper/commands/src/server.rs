@@ -11,7 +11,7 @@ use plinth_keeper::{Doors, Keeper, Options};
 use plinth_runtime::net::Chosen;
 use plinth_runtime::{Duration, now, race, sleep, timeout};
 use plinth_terminal::Outcome;
-use plinth_terminal::connect::{Connection, find_for_server, with_remedy};
+use plinth_terminal::connect::{Connection, check_for_server, find_for_server, with_remedy};
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::serving::ServingArguments;
@@ -97,7 +97,9 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
         doors.secure = Some((address, read.await.map_err(at)?));
     }
     let settings = ForGuests::of_processes(&arguments.tls, doors.secure.is_some()).map_err(at)?;
-    let file = find_for_server(arguments.cluster_file.as_deref());
+    let given = arguments.cluster_file.as_deref();
+    let file = find_for_server(given);
+    check_for_server(&file, given).map_err(at)?;
     let cluster = Family::Store
         .load(&file, settings)
         .await

@@ -71,7 +71,8 @@ pub fn run(arguments: &TraceArguments) -> Outcome {
         let seen = trace(&client, server, other, arguments.path.as_deref()).await;
         let _ = timeout(PATIENCE, client.close()).await;
         seen
-    })?;
+    })
+    .map_err(connect::with_hint)?;
     let rows = trace::rows(&seen.told.clone().unwrap_or_default(), seen.total);
     match arguments.json {
         true => println!("{}", to_json(&seen, &rows)),

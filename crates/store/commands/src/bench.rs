@@ -213,7 +213,7 @@ fn run_workload(arguments: Run) -> Outcome {
         }
         return Ok(());
     }
-    measure(arguments)
+    measure(arguments).map_err(connect::with_hint)
 }
 
 fn measure(arguments: Run) -> Outcome {

@@ -125,6 +125,7 @@ fn run(arguments: Arguments) -> Outcome {
         };
         copy.run(whole).await
     })
+    .map_err(connect::with_hint)
 }
 
 /// A copy in progress.

@@ -21,7 +21,7 @@ use plinth_coordination::{
 use plinth_core::config::FaultDomain;
 use plinth_core::{DatabaseConfig, EngineKind};
 use plinth_identity::Identity;
-use plinth_rpc::Transport;
+use plinth_rpc::{Place, Transport};
 use plinth_runtime::disk::{self, DirLock};
 use plinth_runtime::net::Chosen;
 use plinth_runtime::{Duration, Either};
@@ -135,6 +135,7 @@ fn run(arguments: Arguments) -> Outcome {
         if !arguments.data_dir.exists() {
             checked_plan(&arguments).await?; // a command that is refused leaves nothing
         }
+        check_is_own(&arguments, &path).await?;
         let _lock = lock(&arguments.data_dir).await?;
         let plan = checked_plan(&arguments).await?;
         let cluster = prepare(&arguments, &path, &plan).await?;
@@ -308,6 +309,30 @@ async fn prepare(arguments: &Arguments, path: &Path, plan: &Plan) -> Outcome<Clu
     cluster.save(path).await.map_err(&cannot)?;
     close(arguments, path, &there)?;
     Ok(cluster)
+}
+
+/// Refuses a directory that holds nothing but the cluster file of another cluster: its servers would not know keys made
+/// for it, and no more would they know whoever reads the file. Makes nothing itself.
+async fn check_is_own(arguments: &Arguments, path: &Path) -> Outcome {
+    let directory = &arguments.data_dir;
+    let Ok(cluster) = ClusterFile::load(path).await else {
+        return Ok(()); // whoever needs it says what is wrong with it
+    };
+    if !ports_in(directory).await?.is_empty() || Made::load(directory).await?.is_some() {
+        return Ok(());
+    }
+    let own = places(plan(arguments).await?.addresses());
+    if cluster.coordinators.iter().all(|place| own.contains(place)) {
+        return Ok(());
+    }
+    let named = cluster.coordinators.iter().map(Place::to_string);
+    Err(format!(
+        "data directory {}: its {} is that of another cluster, whose coordinators are {}; choose another directory with \
+         --data-dir",
+        directory.display(),
+        cluster_file::DEFAULT_NAME,
+        named.collect::<Vec<_>>().join(", ")
+    ))
 }
 
 /// Refuses servers that are not those of the directory, which has servers at the ports `there`.
@@ -599,6 +624,37 @@ mod tests {
             Ok(())
         })
         .expect("the directory can be used");
+        std::fs::remove_dir_all(&directory).expect("it is there");
+    }
+
+    #[test]
+    fn the_cluster_file_of_another_cluster_is_refused_and_nothing_is_made() {
+        let name = format!("plinth-dev-foreign-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        let path = directory.join(cluster_file::DEFAULT_NAME);
+        std::fs::create_dir(&directory).expect("it can be made");
+        std::fs::write(
+            &path,
+            "db:id@127.0.0.1:4600,127.0.0.1:4601,127.0.0.1:4602\n",
+        )
+        .expect("valid");
+        connect::block_on(async {
+            let line = check_is_own(&asked(&directory, "--processes 3"), &path).await;
+            let line = line.expect_err("others have it");
+            assert!(
+                line.contains("are 127.0.0.1:4600, 127.0.0.1:4601"),
+                "{line}"
+            );
+            // These are the ports of its coordinators.
+            let own = asked(&directory, "--processes 3 --port 4600");
+            check_is_own(&own, &path).await?;
+            // Its coordinators have moved.
+            std::fs::create_dir(directory.join("4500")).expect("it can be made");
+            check_is_own(&asked(&directory, ""), &path).await
+        })
+        .expect("the directory can be used");
+        let names = std::fs::read_dir(&directory).expect("it is there");
+        assert_eq!(names.count(), 2);
         std::fs::remove_dir_all(&directory).expect("it is there");
     }
 

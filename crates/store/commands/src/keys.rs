@@ -11,7 +11,8 @@ use plinth_rpc::{Credentials, Interface};
 use plinth_terminal::Outcome;
 use plinth_terminal::choices::{among, expected};
 use plinth_terminal::connect::{
-    ASK_AGAIN, ClusterArguments, Connection, block_on, find, find_for_server,
+    ASK_AGAIN, ClusterArguments, Connection, block_on, check_cluster_file, find, find_for_server,
+    refuse_directory,
 };
 use plinth_terminal::keys::{for_new_cluster, found, secret, write};
 use plinth_terminal::numbers::seconds_within;
@@ -276,6 +277,12 @@ async fn carry_out(arguments: Arguments) -> Outcome {
         _ => find(given).await,
     };
     let path = key_file::beside(&cluster_file);
+    match arguments.command {
+        Command::New => refuse_directory(&cluster_file)?,
+        Command::Give { .. } => {} // it reads the cluster file
+        _ if path.exists() => {}
+        _ => check_cluster_file(&cluster_file, given.is_none()).await?,
+    }
     let wrong = |error: plinth_identity::keys::KeyFileError| {
         format!("key file {}: {error}", path.display())
     };

@@ -12,7 +12,7 @@ use plinth_runtime::{Duration, Either, Task, disk, race, sleep};
 use plinth_server::metrics::READY;
 use plinth_server::{SSD_CACHE_BYTES, WorkerConfig, accept_lost_registers, run_worker};
 use plinth_terminal::choices::{among, expected};
-use plinth_terminal::connect::{find_for_server, with_remedy};
+use plinth_terminal::connect::{check_for_server, find_for_server, with_remedy};
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::serving::ServingArguments;
@@ -137,6 +137,7 @@ fn with_place(line: String) -> String {
 async fn serve(arguments: &Arguments) -> Outcome {
     let at = |line: String| format!("server {}: {line}", arguments.listen.address);
     let file = arguments.cluster_file();
+    check_for_server(&file, arguments.cluster_file.as_deref()).map_err(at)?;
     let loading = Family::Store.load(&file, arguments.tls.settings());
     let mut cluster = loading.await.map_err(|error| at(with_remedy(error)))?;
     arguments

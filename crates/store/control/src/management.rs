@@ -347,9 +347,11 @@ pub fn lock(database: &Database, id: Uid) -> Boxed<'_, Outcome<()>> {
     })
 }
 
-pub fn is_locked(database: &Database) -> Boxed<'_, Outcome<bool>> {
+/// The id of the lock, if the database is locked.
+pub fn locked_with(database: &Database) -> Boxed<'_, Outcome<Option<Uid>>> {
     decide(database, async move |tr| {
-        Ok(Ok(tr.get(DATABASE_LOCK, false).await?.is_some()))
+        let holder = tr.get(DATABASE_LOCK, false).await?;
+        Ok(Ok(holder.and_then(|holder| Uid::from_bytes(&holder))))
     })
 }
 

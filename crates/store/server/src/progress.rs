@@ -2,19 +2,21 @@
 
 use plinth_coordination::{Coordinators, look_at};
 use plinth_protocol::coordination::Candidate;
-use plinth_rpc::Transport;
+use plinth_rpc::{Interface, Transport};
 use plinth_runtime::Duration;
 use plinth_runtime::sync::Watch;
 use std::convert::Infallible;
 
-/// Who has not found a controller for this long says why, and again when the reason changes.
+/// Who has not been let in for this long says why, and again when the reason changes.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Tells it by `tell`. `joined` is the controller that has let the server in.
 pub async fn tell(
     tell: fn(&str),
     transport: Transport,
     coordinators: Coordinators,
     leader: Watch<Option<Candidate>>,
+    joined: Watch<Option<Interface>>,
 ) -> Infallible {
     let address = transport.address().expect("a worker has an address");
     tell(&format!(
@@ -23,18 +25,22 @@ pub async fn tell(
     ));
     let mut told = String::new();
     loop {
-        let found = leader.wait_until(Option::is_some);
-        if plinth_runtime::timeout(PATIENCE, found).await.is_none() {
-            let why = why_not(&transport, &coordinators).await;
+        let let_in = joined.wait_until(Option::is_some);
+        if plinth_runtime::timeout(PATIENCE, let_in).await.is_none() {
+            let why = match leader.get() {
+                Some(leader) => format!(
+                    "its controller at {} has not let it in",
+                    leader.controller.address
+                ),
+                None => format!("coordinators: {}", why_not(&transport, &coordinators).await),
+            };
             if why != told {
-                tell(&format!(
-                    "server {address}: is in no cluster yet; coordinators: {why}"
-                ));
+                tell(&format!("server {address}: is in no cluster yet; {why}"));
                 told = why;
             }
             continue;
         }
-        let Some(controller) = leader.get().map(|leader| leader.controller) else {
+        let Some(controller) = joined.get() else {
             continue;
         };
         told.clear();
@@ -42,9 +48,7 @@ pub async fn tell(
             "server {address}: has joined the cluster; its controller is at {}",
             controller.address
         ));
-        let is_it =
-            |of: &Option<Candidate>| of.as_ref().is_some_and(|of| of.controller == controller);
-        leader.wait_until(|of| !is_it(of)).await;
+        joined.wait_until(|now| *now != Some(controller)).await;
     }
 }
 

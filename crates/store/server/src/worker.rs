@@ -211,10 +211,13 @@ async fn host(
         lost,
     };
     let leader: Watch<Option<Candidate>> = Watch::new(None);
-    let _progress = tell_progress(&config, &transport, &coordinators, &leader);
+    let joined: Watch<Option<Interface>> = Watch::new(None);
+    let _progress = tell_progress(&config, &transport, &coordinators, &leader, &joined);
     let class = Watch::new(config.class);
     let _election = run_for_controller(&class, &coordinators, &transport, address, &leader);
-    let registering = keep_registered(&transport, &config, &me, leader, &hosting, &info, &fatal);
+    let registering = keep_registered(
+        &transport, &config, &me, leader, joined, &hosting, &info, &fatal,
+    );
     let _obeying = plinth_runtime::spawn(
         "configured",
         obey(info.clone(), class, config.class, directory.process),
@@ -246,9 +249,10 @@ fn tell_progress(
     transport: &Transport,
     coordinators: &Coordinators,
     leader: &Watch<Option<Candidate>>,
+    joined: &Watch<Option<Interface>>,
 ) -> Option<Task<()>> {
     let of = (transport.clone(), coordinators.clone(), leader.clone());
-    let telling = progress::tell(config.tell?, of.0, of.1, of.2);
+    let telling = progress::tell(config.tell?, of.0, of.1, of.2, joined.clone());
     Some(plinth_runtime::spawn("progress", async move {
         match telling.await {}
     }))
@@ -461,12 +465,13 @@ fn registration(
 }
 
 /// Registers with each controller in turn, and follows its description of the cluster. Does not follow a controller
-/// that knows another process over the same data directory.
+/// that knows another process over the same data directory. `joined` is the one that has let it in.
 async fn keep_registered(
     transport: &Transport,
     config: &WorkerConfig,
     me: &Me,
     leader: Watch<Option<Candidate>>,
+    joined: Watch<Option<Interface>>,
     hosting: &Rc<Hosting>,
     info: &Watch<Option<ClusterInfo>>,
     fatal: &Watch<Option<String>>,
@@ -477,7 +482,6 @@ async fn keep_registered(
         let Some(controller) = leader.get().map(|l| l.controller) else {
             continue;
         };
-        let accepted = Watch::new(false);
         let registering = async {
             loop {
                 let request = registration(transport, config, me, hosting);
@@ -486,7 +490,7 @@ async fn keep_registered(
                 match plinth_runtime::timeout(ANSWER_LIMIT, call).await {
                     Some(Ok(RegisterWorkerReply { taken_by: None, .. })) => {
                         taken_since = None;
-                        accepted.set(true);
+                        joined.set(Some(controller));
                         if told != hosting.sick_disk() {
                             continue; // it has changed meanwhile
                         }
@@ -519,13 +523,14 @@ async fn keep_registered(
             }
         };
         let learning = async {
-            accepted.wait_until(|accepted| *accepted).await;
+            joined.wait_until(Option::is_some).await;
             follow_info(transport, controller, hosting, info, &me.directory).await
         };
         let same = |l: &Option<Candidate>| l.as_ref().is_some_and(|l| l.controller == controller);
         let work = plinth_runtime::race::<_, _>(registering, learning);
         let _: Either<(), Either<Infallible, Infallible>> =
             plinth_runtime::race(leader.wait_until(|l| !same(l)), work).await;
+        joined.set(None);
     }
 }
 

@@ -116,7 +116,13 @@ pub type Wrong = (usize, String);
 
 fn read(path: &PathBuf) -> Outcome<String> {
     let at = |what: String| format!("--config {}: {what}", path.display());
-    let found = std::fs::metadata(path).map_err(|error| at(error.to_string()))?;
+    let found = std::fs::metadata(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => at("there is none; name the file of its flags".into()),
+        _ => at(error.to_string()),
+    })?;
+    if found.is_dir() {
+        return Err(at("it is a directory; name the file of its flags".into()));
+    }
     if found.len() > FILE_BYTES_MAX {
         return Err(at("it is too large".into()));
     }

@@ -53,8 +53,67 @@ fn variable() -> Option<String> {
     std::env::var(cluster_file::ENVIRONMENT_VARIABLE).ok()
 }
 
+/// Refuses the cluster file of a server, which was given this one with -C, if it is not there or is a directory. Another
+/// error of it says what it is when it is loaded.
+pub fn check_for_server(path: &Path, given: Option<&Path>) -> Outcome {
+    refuse_directory(path)?;
+    match path.try_exists() {
+        Ok(false) => Err(missing_of_server(path, given)),
+        _ => Ok(()),
+    }
+}
+
+fn missing_of_server(path: &Path, given: Option<&Path>) -> String {
+    let shown = path.display();
+    if given.is_some() {
+        return format!("cluster file {shown}: there is none; name another with -C");
+    }
+    if variable().is_some_and(|named| path == Path::new(&named)) {
+        let name = cluster_file::ENVIRONMENT_VARIABLE;
+        return format!(
+            "cluster file {shown}: there is none, and ${name} names it; name another with -C"
+        );
+    }
+    let of_machine = Path::new(cluster_file::SYSTEM_WIDE_PATH);
+    let of_machine = match of_machine.exists() {
+        true => format!(
+            "; a server takes {} only if it is named",
+            of_machine.display()
+        ),
+        false => String::new(),
+    };
+    format!("cluster file {shown}: there is none in this directory; name one with -C{of_machine}")
+}
+
+/// The error of a tool whose cluster file is not there.
+fn none_at(path: &Path, is_chosen: bool) -> String {
+    let of_variable = variable().filter(|named| is_chosen && path == Path::new(named));
+    let (by, one) = match of_variable {
+        Some(_) => (
+            format!(", and ${} names it", cluster_file::ENVIRONMENT_VARIABLE),
+            "another",
+        ),
+        None => (String::new(), "one"),
+    };
+    format!(
+        "cluster file {}: there is none{by}; name {one} with -C, or start a cluster with `plinth dev --data-dir DIR`",
+        path.display()
+    )
+}
+
+/// Refuses a cluster file, beside which something is missing, if it is no cluster file itself. `is_chosen` if nobody
+/// named it with -C.
+pub async fn check_cluster_file(path: &Path, is_chosen: bool) -> Outcome {
+    if !plinth_runtime::disk::exists(path).await.unwrap_or(true) {
+        return Err(none_at(path, is_chosen));
+    }
+    refuse_directory(path)?;
+    let file = ClusterFile::load(path).await;
+    file.map(drop).map_err(|error| error.to_string())
+}
+
 /// A directory is given where somebody means the cluster file in it.
-fn refuse_directory(path: &Path) -> Outcome {
+pub fn refuse_directory(path: &Path) -> Outcome {
     if !path.is_dir() {
         return Ok(());
     }
@@ -86,6 +145,7 @@ pub fn explain(error: Error) -> String {
     let hint = match error {
         Error::not_committed => "; another transaction wrote what this one read: begin anew",
         Error::transaction_too_old => "; a transaction may take five seconds: begin anew",
+        Error::commit_unknown_result => "; it may be done, or not: read it back",
         Error::inverted_range => "; exchange begin and end",
         Error::permission_denied => {
             "; its key, its token or `configure clients=' allows less: see docs/security.md"
@@ -94,6 +154,15 @@ pub fn explain(error: Error) -> String {
         _ => "",
     };
     format!("{error}{hint}")
+}
+
+/// The line of an error with the hint of [`explain`], for lines that were made where nobody knows of hints.
+pub fn with_hint(line: String) -> String {
+    let denied = Error::permission_denied;
+    match line.ends_with(&denied.to_string()) {
+        true => line.replace(&denied.to_string(), &explain(denied)),
+        false => line,
+    }
 }
 
 /// Does `work`, which may take so many seconds, and says `why` it waits when it has waited for a while, if that is
@@ -187,11 +256,7 @@ impl ClusterArguments {
             let path = find(self.cluster_file.as_deref()).await;
             // One that cannot be read says so when it is loaded.
             if !plinth_runtime::disk::exists(&path).await.unwrap_or(true) {
-                return Err(format!(
-                    "cluster file {}: there is none; name one with -C, \
-                or start a cluster with `plinth dev --data-dir DIR`",
-                    path.display()
-                ));
+                return Err(none_at(&path, self.cluster_file.is_none()));
             }
             refuse_directory(&path)?;
             let file = Family::Store
@@ -335,14 +400,8 @@ impl Connection {
             let call = self.transport.call(&endpoint, request.clone());
             match plinth_runtime::timeout(self.timeout, call).await {
                 Some(Ok(reply)) => return Ok(reply),
-                Some(Err(error @ Error::permission_denied)) => {
-                    let may_not = self.explain_denial().await;
-                    return Err(may_not.unwrap_or_else(|| {
-                        format!(
-                            "the controller at {} does not {what}: {error}; {NEEDS_OPERATOR}",
-                            leader.controller.address
-                        )
-                    }));
+                Some(Err(Error::permission_denied)) => {
+                    return Err(self.explain_refusal(&leader, what).await);
                 }
                 Some(Err(_)) if plinth_runtime::now() >= asked_until => {
                     return Err(self.explain_silence().await);
@@ -351,6 +410,18 @@ impl Connection {
                 None => return Err(self.explain_silence().await),
             }
         }
+    }
+
+    /// One line for the error if the controller refuses this process. `what` completes the line "the controller does
+    /// not …".
+    pub async fn explain_refusal(&self, leader: &Candidate, what: &str) -> String {
+        self.explain_denial().await.unwrap_or_else(|| {
+            format!(
+                "the controller at {} does not {what}: {}; {NEEDS_OPERATOR}",
+                leader.controller.address,
+                Error::permission_denied
+            )
+        })
     }
 
     /// The processes of the cluster.
@@ -531,4 +602,32 @@ fn tried_at(place: &Place, look: &Look) -> String {
 /// Runs the client side of a command on this thread.
 pub fn block_on<T>(future: impl Future<Output = Outcome<T>>) -> Outcome<T> {
     plinth_runtime::real::block_on(future)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_gets_its_hint_wherever_its_line_was_made_and_only_once() {
+        let denied = Error::permission_denied;
+        let line = with_hint(format!("--from: {denied}"));
+        assert_eq!(line, format!("--from: {}", explain(denied)));
+        assert_eq!(with_hint(line.clone()), line);
+        assert_eq!(with_hint("another".into()), "another");
+    }
+
+    #[test]
+    fn a_server_is_told_which_cluster_file_is_missing_and_which_lies_in_a_directory() {
+        let directory = std::env::temp_dir().join(format!("plinth-found-{}", std::process::id()));
+        std::fs::create_dir(&directory).expect("it can be made");
+        let file = directory.join(cluster_file::DEFAULT_NAME);
+        let refused = |path: &Path| check_for_server(path, Some(path)).expect_err("it is refused");
+        assert!(refused(&file).ends_with("there is none; name another with -C"));
+        assert!(refused(&directory).contains("there is no plinth.cluster in it"));
+        std::fs::write(&file, "a:b@10.0.0.1:1\n").expect("it can be written");
+        assert!(refused(&directory).contains("its cluster file is"));
+        assert_eq!(check_for_server(&file, None), Ok(()));
+        std::fs::remove_dir_all(&directory).expect("it is there");
+    }
 }

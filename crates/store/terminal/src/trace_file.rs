@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Mutex, OnceLock};
 
-const NOT_LET_IN: &str = "warning: the cluster refuses this server, which has no key of it; copy the key file of \
-    another server beside its cluster file, with mode 0600; it tries again";
+const NOT_LET_IN: &str = "warning: the cluster refuses this server, which has no server's key of it; copy the \
+    key file of another server beside its cluster file, with mode 0600; it tries again";
 /// Only events of this severity have it: quotes in their fields are escaped.
 const AUDITED: &str = "\"severity\":\"audit\"";
 /// A file of this length is renamed to `….old`, replacing the previous one.

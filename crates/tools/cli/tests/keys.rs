@@ -307,9 +307,10 @@ fn a_running_cluster_without_keys_is_closed_by_one_statement() {
     std::thread::sleep(LOOK);
     let said = std::fs::read_to_string(late.join("said")).expect("it is there");
     assert!(
-        said.contains("has no key of it; copy the key file"),
+        said.contains("has no server's key of it; copy the key file"),
         "{said}"
     );
+    assert!(!said.contains("has joined the cluster"), "{said}");
     drop(server);
 
     // They are given once more without effect, and no others are taken.

@@ -30,7 +30,11 @@ pub fn parse(name: &str, words: &[Vec<u8>]) -> Result<Option<Distributing>, Stri
     Ok(Some(match (name, &texts[..]) {
         ("datadistribution", ["on"]) => Distributing::Switch(true),
         ("datadistribution", ["off"]) => Distributing::Switch(false),
-        ("datadistribution", [on @ ("enable" | "disable"), part]) => {
+        (
+            "datadistribution",
+            [on @ ("enable" | "disable"), part]
+            | [part @ ("rebalance_disk" | "rebalance_read"), on],
+        ) => {
             let part = match *part {
                 "ssfailure" => Part::Healing,
                 "rebalance" => Part::Balance,
@@ -171,5 +175,6 @@ mod tests {
             );
         }
         assert!(parsed("datadistribution disable rebalance_read").is_err());
+        assert!(parsed("datadistribution rebalance_disk off").is_err());
     }
 }

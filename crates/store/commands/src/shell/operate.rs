@@ -8,7 +8,7 @@ use plinth_control::consistency::{Compared, Comparison};
 use plinth_control::exclusion::Target;
 use plinth_control::{coordinators, distribution, exclusion, management};
 use plinth_coordination::ClusterFile;
-use plinth_core::Uid;
+use plinth_core::{Error, Uid};
 use plinth_measure::grouped;
 use plinth_protocol::control::{
     ChangeCoordinators, ClusterInfo, GetClusterInfo, RegisterWorker, ServersChanged,
@@ -262,7 +262,10 @@ impl Session {
                 // This program may end before its background task writes the file.
                 self.connection.update_cluster_file().await;
                 let file = coordinators.file();
-                return Ok(format!("Coordinators changed: {file}{}", even(&file)));
+                return Ok(format!(
+                    "Coordinators changed: {file}{}",
+                    few(before.coordinators.len(), &file)
+                ));
             }
             let request = ChangeCoordinators {
                 coordinators: wanted.clone(),
@@ -271,6 +274,12 @@ impl Session {
             match self.connection.transport.call(&endpoint, request).await {
                 Ok(reply) if !reply.refusal.is_empty() => return Err(reply.refusal),
                 Ok(_) => {}
+                Err(Error::permission_denied) => {
+                    let refusal = self
+                        .connection
+                        .explain_refusal(&leader, "change coordinators");
+                    return Err(refusal.await);
+                }
                 Err(_) => plinth_runtime::sleep(LOOK_INTERVAL).await,
             }
         }
@@ -396,11 +405,16 @@ fn count_of(coordinators: usize) -> String {
     }
 }
 
-/// A warning about an even number of coordinators, of which no more may fail than of one fewer.
-fn even(file: &ClusterFile) -> String {
+/// A warning about an even number of coordinators, of which no more may fail than of one fewer, and about a single one
+/// where there were `before`.
+fn few(before: usize, file: &ClusterFile) -> String {
     let count = file.coordinators.len();
-    match count % 2 {
-        0 => format!(
+    match count {
+        1 if before > 1 => format!(
+            "\nWARNING: the only coordinator is {}: while that is down, the database stands still; there were {before}",
+            file.coordinators[0]
+        ),
+        _ if count.is_multiple_of(2) => format!(
             "\nWARNING: of {count} coordinators {} may fail, as of {}; name one more",
             count - file.majority(),
             count - 1
@@ -464,10 +478,17 @@ mod tests {
 
     #[test]
     fn an_even_number_of_coordinators_is_warned_of() {
-        let warned =
-            |places: &str| even(&ClusterFile::parse(&format!("a:b@{places}")).expect("valid"));
+        let warned = |places: &str| {
+            few(
+                1,
+                &ClusterFile::parse(&format!("a:b@{places}")).expect("valid"),
+            )
+        };
         assert_eq!(warned("10.0.0.1:1"), "");
         assert!(warned("10.0.0.1:1,10.0.0.2:1").contains("of 2 coordinators 0 may fail, as of 1"));
         assert_eq!(warned("10.0.0.1:1,10.0.0.2:1,10.0.0.3:1"), "");
+        let one = ClusterFile::parse("a:b@10.0.0.1:1").expect("valid");
+        assert!(few(5, &one).contains("the only coordinator is 10.0.0.1:1"));
+        assert!(few(5, &one).ends_with("there were 5"));
     }
 }

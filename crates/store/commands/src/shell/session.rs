@@ -162,12 +162,12 @@ impl Session {
     /// One line for an error of the database. After a time-out it names the processes that were asked.
     pub(super) async fn fail<T>(&self, error: Error) -> Outcome<T> {
         if error == Error::transaction_timed_out {
-            let asked = management::is_locked(&self.connection.database);
+            let asked = management::locked_with(&self.connection.database);
             let locked = plinth_runtime::timeout(LOCK_LOOK, asked).await;
-            if locked == Some(Ok(true)) {
-                return Err("the database is locked; `unlock ID' unlocks it, \
-                    `option on lock_aware' passes the lock"
-                    .into());
+            if let Some(Ok(Some(id))) = locked {
+                return Err(format!(
+                    "the database is locked; `unlock {id}' unlocks it, `option on lock_aware' passes the lock"
+                ));
             }
             return Err(self.connection.explain_silence().await);
         }

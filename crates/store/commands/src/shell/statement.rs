@@ -288,6 +288,9 @@ fn parse_management(words: &Words) -> Result<Management, String> {
 fn parse_coordinators(words: &Words) -> Result<Vec<(Place, bool)>, String> {
     let places = (0..words.arguments.len()).map(|i| {
         let text = words.text(i);
+        if text.starts_with("description=") {
+            return Err("coordinators: the description is part of the cluster's name, and stays".into());
+        }
         parse_place(&text).ok_or_else(|| {
             format!("coordinators: `{text}' is neither ip:port nor host:port, perhaps with :tls behind it")
         })
@@ -296,6 +299,13 @@ fn parse_coordinators(words: &Words) -> Result<Vec<(Place, bool)>, String> {
 }
 
 fn parse_exclusion(words: &Words) -> Result<Management, String> {
+    if words.text(0) == "failed" {
+        return Err(
+            "exclude: there is no `failed': `exclude' alone does not wait for a server that is gone; its data is \
+             copied from other replicas"
+                .into(),
+        );
+    }
     let options = (0..words.arguments.len()).map(|i| words.text(i));
     let options: Vec<String> = options
         .take_while(|word| matches!(word.as_str(), "force" | "no_wait"))
