@@ -311,8 +311,8 @@ async fn prepare(arguments: &Arguments, path: &Path, plan: &Plan) -> Outcome<Clu
     Ok(cluster)
 }
 
-/// Refuses a directory that holds nothing but the cluster file of another cluster: its servers would not know keys made
-/// for it, and no more would they know whoever reads the file. Makes nothing itself.
+/// Refuses a directory that holds nothing but the cluster file of another cluster: keys made beside that file would
+/// shut out whoever uses it. Makes nothing itself.
 async fn check_is_own(arguments: &Arguments, path: &Path) -> Outcome {
     let directory = &arguments.data_dir;
     let Ok(cluster) = ClusterFile::load(path).await else {
@@ -327,8 +327,8 @@ async fn check_is_own(arguments: &Arguments, path: &Path) -> Outcome {
     }
     let named = cluster.coordinators.iter().map(Place::to_string);
     Err(format!(
-        "data directory {}: its {} is that of another cluster, whose coordinators are {}; choose another directory with \
-         --data-dir",
+        "data directory {}: its {} is that of another cluster, whose coordinators are {}; choose another directory \
+         with --data-dir",
         directory.display(),
         cluster_file::DEFAULT_NAME,
         named.collect::<Vec<_>>().join(", ")

@@ -53,8 +53,8 @@ fn variable() -> Option<String> {
     std::env::var(cluster_file::ENVIRONMENT_VARIABLE).ok()
 }
 
-/// Refuses the cluster file of a server, which was given this one with -C, if it is not there or is a directory. Another
-/// error of it says what it is when it is loaded.
+/// Refuses the cluster file of a server, which was given this one with -C, if it is not there or is a directory.
+/// Whoever loads it says what else is wrong with it.
 pub fn check_for_server(path: &Path, given: Option<&Path>) -> Outcome {
     refuse_directory(path)?;
     match path.try_exists() {

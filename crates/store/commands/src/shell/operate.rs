@@ -411,7 +411,8 @@ fn few(before: usize, file: &ClusterFile) -> String {
     let count = file.coordinators.len();
     match count {
         1 if before > 1 => format!(
-            "\nWARNING: the only coordinator is {}: while that is down, the database stands still; there were {before}",
+            "\nWARNING: the only coordinator is {}: while that is down, the database stands still; there were \
+             {before}",
             file.coordinators[0]
         ),
         _ if count.is_multiple_of(2) => format!(
