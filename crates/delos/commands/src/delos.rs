@@ -4,6 +4,7 @@ mod backup;
 mod commands;
 mod create;
 mod dev;
+mod engines;
 mod kinds;
 pub mod names;
 mod parting;
@@ -315,7 +316,10 @@ fn run(arguments: Arguments) -> Outcome {
         Command::RemoveReplica(arguments) => {
             connect::block_on(commands::remove_replica(&arguments))
         }
-        Command::Upgrade(arguments) => connect::block_on(commands::upgrade(&arguments)),
+        Command::Upgrade(arguments) => connect::block_on(async {
+            engines::check(&arguments).await?;
+            commands::upgrade(&arguments).await
+        }),
         Command::EnableEngine(arguments) => connect::block_on(commands::switch(&arguments, true)),
         Command::DisableEngine(arguments) => connect::block_on(commands::switch(&arguments, false)),
         Command::ReconfigureLog(arguments) => {

@@ -27,7 +27,7 @@ mod testing;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::Error;
-use plinth_core::similar::question;
+use plinth_core::similar::{most_similar, question};
 use plinth_delos::log::LogPos;
 use plinth_delos::replica::kind::Kind;
 use plinth_delos::stack::{Application, Failure};
@@ -217,7 +217,22 @@ pub fn name<'a>(request: &'a Value, field: &str) -> Result<&'a str, Failure<Refu
 pub fn text<'a>(request: &'a Value, field: &str) -> Result<&'a str, Failure<Refused>> {
     match &request[field] {
         Value::String(text) => Ok(text),
+        Value::Null => refuse!(
+            "bad_request",
+            "`{field}` must be a text{}",
+            missing(request, field)
+        ),
         _ => refuse!("bad_request", "`{field}` must be a text"),
+    }
+}
+
+/// What is said of a field that is not there: perhaps another one was meant to be it.
+fn missing(request: &Value, field: &str) -> String {
+    let given = request.as_object();
+    let given = given.into_iter().flat_map(|fields| fields.keys());
+    match most_similar(field, given.map(String::as_str)) {
+        Some(given) => format!(", and is not there; `{given}' is"),
+        None => ", and is not there".to_owned(),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::value::Value;
 use crate::{Ended, Refused, limits};
 use bytes::Bytes;
 use plinth_core::Error;
+use plinth_core::similar::{most_similar, question};
 use plinth_delos::store::{Reads, RwTx};
 use plinth_runtime::nobody_has_lied;
 use prost::Message;
@@ -94,8 +95,9 @@ impl Schema {
                 let all: Vec<&str> = self.columns.iter().map(|c| &c.name[..]).collect();
                 refuse!(
                     BadRequest,
-                    "table {:?} has no column {name:?}; it has {}",
+                    "table {:?} has no column {name:?}; {}it has {}",
                     self.name,
+                    question(name, all.iter().copied()),
                     all.join(", ")
                 )
             }
@@ -108,7 +110,14 @@ impl Schema {
         let found = self.indexes.iter().position(|index| index.name == name);
         match found {
             Some(at) => Ok(at),
-            None => refuse!(Unknown, "table {:?} has no index {name:?}", self.name),
+            None => {
+                let meant = meant(name, self.indexes.iter().map(|index| &index.name[..]));
+                refuse!(
+                    Unknown,
+                    "table {:?} has no index {name:?}{meant}",
+                    self.name
+                )
+            }
         }
     }
 
@@ -172,6 +181,12 @@ impl Column {
     }
 }
 
+/// What is said behind a name that does not exist.
+fn meant<'a>(name: &str, all: impl IntoIterator<Item = &'a str>) -> String {
+    let meant = most_similar(name, all);
+    meant.map_or_else(String::new, |meant| format!("; did you mean `{meant}'?"))
+}
+
 fn parse(row: Bytes) -> Result<Schema> {
     Schema::decode(row).map_err(|_| Error::file_corrupt)
 }
@@ -186,7 +201,11 @@ pub fn find(rows: &impl Reads, name: &str) -> Result<Option<Schema>> {
 pub fn load(rows: &impl Reads, name: &str) -> Result<Schema, Ended> {
     match find(rows, name)? {
         Some(schema) => Ok(schema),
-        None => refuse!(Unknown, "there is no table {name:?}"),
+        None => {
+            let (tables, _) = all(rows, "")?;
+            let meant = meant(name, tables.iter().map(|table| &table.name[..]));
+            refuse!(Unknown, "there is no table {name:?}{meant}")
+        }
     }
 }
 

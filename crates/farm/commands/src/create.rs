@@ -4,7 +4,7 @@ use super::ClusterArgument;
 use super::keeping::Backups;
 use plinth_coordination::Coordinators;
 use plinth_farm_member::CoordinatedRegister;
-use plinth_farm_server::{Asked, caller, create, unless_denied};
+use plinth_farm_server::{Asked, caller, create, survey, unless_denied};
 use plinth_runtime::{Duration, timeout};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::telling;
@@ -68,6 +68,18 @@ pub struct Arguments {
     timeout: u64,
 }
 
+fn what_it_lacks(is_lost: bool) -> &'static str {
+    match is_lost {
+        true => {
+            "it kept its data in memory, and no machine answers that it had: if their processes have ended, the data \
+             is gone"
+        }
+        false => {
+            "its machines serve when as many of them run as it was made with (`plinth farm status` tells what it lacks)"
+        }
+    }
+}
+
 pub async fn run(arguments: &Arguments) -> Outcome {
     let plan = arguments.plan.asked().plan();
     plan.check()?;
@@ -85,12 +97,12 @@ pub async fn run(arguments: &Arguments) -> Outcome {
         ))
     })??;
     if !is_new {
-        return Err(
-            "there is a cluster already, and it is left as it is: its machines serve when as many of them run as it \
-             was made with (`plinth farm status` tells what it lacks); another one needs a cluster file of its own, \
-             and empty data directories"
-                .into(),
-        );
+        let is_lost = survey(&transport, &file, limit).await.has_lost_all();
+        return Err(format!(
+            "there is a cluster already, and it is left as it is: {}; another one needs a cluster file of its own, and \
+             empty data directories",
+            what_it_lacks(is_lost)
+        ));
     }
     if arguments.json {
         println!(

@@ -207,7 +207,8 @@ impl Fleet {
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped());
         }
-        Supervised::start(format!("machine {i}"), &mut command)
+        // As its own lines call it: which number it gets is its own affair.
+        Supervised::start(format!("farm server {listen}"), &mut command)
     }
 
     /// The number of the machine that listens at this address.

@@ -21,13 +21,18 @@ pub fn machine(directory: &Path, i: u16) -> PathBuf {
 
 /// Keeps other clusters out of the directory while the result lives.
 pub async fn lock(above: &Path) -> Outcome<DirLock> {
-    let locked = disk::lock_dir(above).await;
-    locked.map_err(|error| match error.kind() {
-        ErrorKind::WouldBlock => format!(
-            "data directory {0}: its cluster runs already; connect with plinth farm cli -C {0}/{1}, or choose another \
-             with --data-dir",
+    let error = match disk::lock_dir(above).await {
+        Ok(lock) => return Ok(lock),
+        Err(error) => error,
+    };
+    // A process of another system may have it: a cluster has a file.
+    let path = above.join(cluster_file::DEFAULT_NAME);
+    Err(match (error.kind(), former(above, &path).await) {
+        (ErrorKind::WouldBlock, Ok(Some(_))) => format!(
+            "data directory {}: its cluster runs already; connect with plinth farm cli -C {}, or choose another with \
+             --data-dir",
             above.display(),
-            cluster_file::DEFAULT_NAME
+            path.display()
         ),
         _ => cannot_use(above)(error),
     })
@@ -353,6 +358,18 @@ mod tests {
                 .await
                 .map_err(cannot_use(&above))?;
             let first = lock(&above).await?;
+            let line = lock(&above).await.map(drop).expect_err("it is taken");
+            assert!(line.contains("another process has it"), "{line}");
+            let file = ClusterFile {
+                description: FARM_DESCRIPTION.into(),
+                id: "a1".into(),
+                coordinators: places([at(PORT)]),
+                keys: None,
+                is_tls: false,
+                certificates: None,
+            };
+            let path = above.join(cluster_file::DEFAULT_NAME);
+            file.save(&path).await.map_err(cannot_use(&above))?;
             let line = lock(&above).await.map(drop).expect_err("it is taken");
             assert!(line.contains("its cluster runs already"), "{line}");
             drop(first);

@@ -11,6 +11,7 @@ use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::serving::ServingArguments;
 use plinth_terminal::tls::{Listen, PublicAddress};
 use plinth_terminal::{Outcome, pages, ports};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -67,6 +68,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
     outcome.map_err(|line| format!("{at}: {line}"))
 }
 
+/// In one write: several machines may share a terminal.
+fn tell(name: &str, line: &str) {
+    let line = format!("plinth: {name}: {line}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes()); // nobody may be listening
+}
+
 async fn start(arguments: &Arguments, at: &str) -> Outcome {
     let asked = arguments.plan.asked();
     let listen = arguments.listen.address;
@@ -105,7 +112,7 @@ async fn start(arguments: &Arguments, at: &str) -> Outcome {
         new: arguments.new.then_some(asked),
         old_mib: arguments.old_mib,
         page: page.map(|(_, page)| page),
-        tell: Rc::new(move |line| eprintln!("plinth: {name}: {line}")),
+        tell: Rc::new(move |line| tell(&name, line)),
         work: arguments.work.then(|| -> Work {
             Box::new(move |joined, sizes| Box::pin(work::run(joined, sizes, machines)))
         }),

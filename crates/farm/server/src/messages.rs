@@ -51,6 +51,8 @@ record! {
         pub is_disk_full: bool,
         /// Objects of regions of which it is the primary are on its disk, and not in its memory yet.
         pub is_loading: bool,
+        /// Which life of its machine it is; `None` before it has a number.
+        pub life: Option<Uid>,
     }
 }
 

@@ -92,6 +92,7 @@ fn describe(status: &mut MachineStatus, joined: &Joined) {
     let (local, member) = (joined.local(), joined.node.member());
     let machine = local.machine().0;
     status.machine = Some(machine);
+    status.life = Some(member.id());
     status.is_master = member.is_master();
     let time = member.clock().time();
     status.uncertainty_ns = time.ok().map(|now| now.uncertainty());

@@ -49,7 +49,19 @@ async fn ask(
     (status.cluster == file.key()).then_some(status)
 }
 
-async fn see(transport: &Transport, file: &ClusterFile, seat: &Seat, is_member: bool) -> Seen {
+/// Whether the process is the one that the record means. Where all data is in memory, another life of the machine has
+/// none of it; where it is on disks, that one goes on with it.
+fn is_of(status: &MachineStatus, seat: &Seat, is_durable: bool) -> bool {
+    status.machine == Some(seat.machine) && (is_durable || status.life == Some(seat.id))
+}
+
+async fn see(
+    transport: &Transport,
+    file: &ClusterFile,
+    seat: &Seat,
+    is_member: bool,
+    is_durable: bool,
+) -> Seen {
     let address = match seat.slots {
         0 => None,
         _ => seat.place.socket.and_then(service_address),
@@ -58,7 +70,7 @@ async fn see(transport: &Transport, file: &ClusterFile, seat: &Seat, is_member: 
         Some(address) => ask(transport, file, address).await,
         None => None,
     };
-    let status = status.filter(|status| status.machine == Some(seat.machine));
+    let status = status.filter(|status| is_of(status, seat, is_durable));
     Seen {
         seat: seat.clone(),
         is_member,
@@ -93,7 +105,11 @@ pub fn survey<'a>(
             let members = record.machines.iter().map(|seat| (seat, true));
             members.chain(record.waiting.iter().map(|seat| (seat, false)))
         });
-        let machines = seats.map(|(seat, is_member)| see(transport, file, seat, is_member));
+        let is_durable = record
+            .as_ref()
+            .is_some_and(|record| record.cluster.is_durable);
+        let machines =
+            seats.map(|(seat, is_member)| see(transport, file, seat, is_member, is_durable));
         let machines: Vec<Seen> = join_all(machines).await;
         let is_seen = |at: &SocketAddr| machines.iter().any(|seen| seen.address == Some(*at));
         let others = file.addresses().into_iter().filter(|at| !is_seen(at));
@@ -198,10 +214,14 @@ impl Survey {
             }
         }
         if self.is_without_members() {
-            lines.push(
-                "no member answers: if all their processes have ended, the data is gone, and a new cluster is needed"
-                    .to_owned(),
-            );
+            lines.push(match record.cluster.is_durable {
+                false => {
+                    "no member answers: if all their processes have ended, the data is gone, and a new cluster is \
+                     needed"
+                }
+                true => "no member answers: start their processes; their data is on their disks",
+            }
+            .to_owned());
         }
     }
 }
@@ -236,5 +256,79 @@ fn add_missing_replicas(record: &Record, lines: &mut Vec<String>) {
             "{} a replica that is not whole yet",
             counted(lacking as u64, "region has", "regions have")
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_core::Uid;
+    use plinth_farm_member::{Cluster, Place};
+
+    const MACHINE: u16 = 1;
+
+    fn seat(life: u128) -> Seat {
+        Seat {
+            machine: MACHINE,
+            id: Uid(life),
+            place: Place {
+                host: 1,
+                socket: None,
+                zone: String::new(),
+            },
+            slots: 4,
+            disk: None,
+        }
+    }
+
+    /// Of a member whose process has ended, after another one has begun at its address.
+    fn begun_again(is_durable: bool) -> Survey {
+        let cluster = Cluster::new(Uid(1), 8, 4, 3);
+        let mut record = Record::of_new(Cluster {
+            is_durable,
+            ..cluster
+        });
+        record.machines = vec![seat(7)];
+        record.waiting = vec![seat(8)];
+        let says = MachineStatus {
+            machine: Some(MACHINE),
+            life: Some(Uid(8)),
+            waits_for: "the cluster to let it in".into(),
+            ..MachineStatus::default()
+        };
+        let address = SocketAddr::from(([127, 0, 0, 1], 4900));
+        let seen = |seat: &Seat, is_member| Seen {
+            seat: seat.clone(),
+            is_member,
+            address: Some(address),
+            status: Some(says.clone()).filter(|says| is_of(says, seat, is_durable)),
+        };
+        Survey {
+            file: ClusterFile::parse("farm:a1@127.0.0.1:4900").expect("it is a file"),
+            coordinators: Vec::new(),
+            machines: vec![seen(&seat(7), true), seen(&seat(8), false)],
+            record: Some(record),
+            silence: String::new(),
+            others: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn another_life_of_a_member_has_none_of_the_data_that_was_in_memory() {
+        let survey = begun_again(false);
+        assert!(survey.has_lost_all());
+        let lines = survey.missing().join("\n");
+        assert!(lines.contains("machine 1 at 127.0.0.1:4900 does not answer"));
+        assert!(lines.contains("the data is gone"), "{lines}");
+        let waits = lines.matches("machine 1 waits for the cluster to let it in");
+        assert_eq!(waits.count(), 1, "{lines}");
+    }
+
+    #[test]
+    fn another_life_of_a_member_goes_on_with_the_data_on_its_disk() {
+        let survey = begun_again(true);
+        assert!(!survey.has_lost_all());
+        let lines = survey.missing().join("\n");
+        assert!(!lines.contains("the data is gone"), "{lines}");
     }
 }

@@ -168,6 +168,11 @@ impl Told {
         })
     }
 
+    /// It tells what it has done with a transaction. A Zelos has a log, and tells nothing of it.
+    pub fn commits(&self) -> bool {
+        self.marks.iter().any(|(mark, _)| *mark == Mark::Committed)
+    }
+
     /// Microseconds that the gateway had it.
     pub fn total(&self) -> u64 {
         self.marks.last().map_or(0, |(_, at)| *at)
@@ -224,6 +229,11 @@ pub struct Row {
     pub is_disk: bool,
 }
 
+/// What a store that tells nothing does.
+const COMMITS: &str = "commits the transaction";
+/// So ends a try that is executed again.
+const IN_VAIN: &str = "tries to commit the transaction, in vain";
+
 /// Rows that follow one another.
 #[derive(Default)]
 struct Rows {
@@ -248,7 +258,7 @@ impl Rows {
 
     fn commit(&mut self, end: u64, commit: Option<&CommitTrace>) {
         let Some(commit) = commit else {
-            self.until(end, "store", "commits the transaction").is_disk = true;
+            self.until(end, "store", COMMITS).is_disk = true;
             return;
         };
         let begin = self.at + (end - self.at).saturating_sub(commit.reported) / 2;
@@ -325,13 +335,21 @@ pub fn rows(told: &Told, total: u64) -> Vec<Row> {
             Mark::Sent => rows.until(end, "gateway", "is executed, and becomes a transaction"),
             Mark::Committed => {
                 commits -= 1;
-                // Only the last commit is told of. Those before it were refused.
-                rows.commit(end, told.commit.as_ref().filter(|_| commits == 0));
+                // Only the last commit is told of. Those before it were refused: nothing of them is on a disk.
+                match commits {
+                    0 => rows.commit(end, told.commit.as_ref()),
+                    _ => _ = rows.until(end, "store", IN_VAIN),
+                }
                 continue;
             }
             Mark::Landing => rows.until(end, "gateway", "waits for batches before it"),
             Mark::Shown if told.alone => rows.until(end, "gateway", "its own change is applied"),
             Mark::Shown => rows.until(end, "stream → gateway", "its change is read in the stream"),
+            Mark::Answered if !told.commits() => rows.until(
+                end,
+                "gateway, log",
+                "the log has it, and the answer is made",
+            ),
             Mark::Answered => rows.until(end, "gateway", "events go out, and the answer is made"),
         };
     }
@@ -411,10 +429,11 @@ mod tests {
         );
         let twice = rows(&told, 700);
         let commits = |step: &str| twice.iter().filter(|row| row.step == step).count();
-        assert_eq!(
-            commits("commits the transaction"),
-            1,
-            "of the first, nothing is told"
+        assert_eq!(commits(IN_VAIN), 1, "of the first, nothing is told");
+        assert_eq!(commits(COMMITS), 0);
+        assert!(
+            twice.iter().all(|row| row.step != IN_VAIN || !row.is_disk),
+            "a try that was refused waits for no disk"
         );
         assert_eq!(commits("gets a version"), 1);
         assert_eq!(commits("is executed, and becomes a transaction"), 2);
@@ -430,6 +449,24 @@ mod tests {
                 .map(|row| row.took)
                 .sum::<u64>()
                 == 9
+        );
+    }
+
+    #[test]
+    fn a_gateway_that_tells_no_commit_claims_to_know_none() {
+        let of_zelos = Told {
+            marks: vec![(Mark::Queued, 10), (Mark::Answered, 600)],
+            ..Told::default()
+        };
+        assert!(told().commits() && !of_zelos.commits());
+        let rows = rows(&of_zelos, 700);
+        let steps: Vec<&str> = rows.iter().map(|row| row.step).collect();
+        assert_eq!(
+            steps[1..3],
+            [
+                "is read and queued",
+                "the log has it, and the answer is made"
+            ]
         );
     }
 

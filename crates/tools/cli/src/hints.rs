@@ -137,6 +137,10 @@ fn improve_flag(error: &mut Error, wrong: &str, command: &Command) {
     }
     let tip = match wrong {
         "-c" if has("-C") => Some("-C names the cluster file"),
+        // Tables have statements of their own.
+        _ if !wrong.starts_with('-') && has("--exec") && has("--connect") => {
+            Some("statements stand behind --exec, as in --exec 'select * from t'")
+        }
         _ if !wrong.starts_with('-') && has("--exec") => {
             Some("statements stand behind --exec, as in --exec 'get a'")
         }
@@ -239,6 +243,7 @@ mod tests {
             ("plinth status -c F", "-C names"),
             ("plinth cli get", "--exec 'get a'"),
             ("plinth cli exec get", "--exec 'get a'"),
+            ("plinth table cli select", "--exec 'select * from t'"),
             ("plinth status --time-out 3", "'--timeout'"),
             ("plinth delos -C x status", "plinth delos status -C …"),
             ("plinth farm -C x status", "plinth farm status -C …"),

@@ -6,6 +6,7 @@ use super::service::{RETRY_PAUSE, Service, ask};
 use plinth_coordination::certificates::{Tls, missing};
 use plinth_coordination::{ClusterFile, Coordinators, key_file, places};
 use plinth_core::Error;
+use plinth_core::similar::question;
 use plinth_delos::coordinated_register::CoordinatedRegister;
 use plinth_delos::quorum::client::QuorumLoglets;
 use plinth_delos::quorum::messages::{Config, SERVERS_MAX};
@@ -321,9 +322,10 @@ fn choose_file(
     for (at, greeting) in arguments.replicas.iter().zip(greetings) {
         if !greeting.kinds.contains(&arguments.kind) {
             return Err(format!(
-                "the process at {} has no kind {:?}; it has {}",
+                "the process at {} has no kind {:?}; {}it has {}",
                 at.address,
                 arguments.kind,
+                question(&arguments.kind, greeting.kinds.iter().map(String::as_str)),
                 greeting.kinds.join(", ")
             ));
         }

@@ -187,10 +187,22 @@ impl Service {
                 last_word = format!(": it waits for {}", status.waits_for);
             }
             if !self.has_time() {
-                return Err(self.silent(&last_word));
+                return Err(match self.of_another_system().await {
+                    Some(line) => line,
+                    None => self.silent(&last_word),
+                });
             }
             sleep(RETRY_PAUSE).await;
         }
+    }
+
+    /// The line about a file that somebody has written by hand, if its processes are those of another system.
+    pub async fn of_another_system(&self) -> Option<String> {
+        // Its own transport: who is refused once gives up elsewhere, too.
+        let transport = Transport::client_with(self.file.credentials(Identity::Server));
+        let found = Family::Delos.other_behind(&transport, &self.file).await?;
+        let line = Family::Delos.not_own(found);
+        Some(format!("service {}: {line}", self.name()))
     }
 
     async fn complete(

@@ -88,8 +88,9 @@ pub async fn serve(file: &Path, listen: SocketAddr, protection: Option<Protectio
 
 /// Refuses a service of another kind. One that does not answer yet may be what it should be.
 async fn check_kind(service: &Service) -> Outcome {
-    match service.kind().await.filter(|kind| kind != KIND.name) {
-        None => Ok(()),
+    match service.kind().await {
+        None => service.of_another_system().await.map_or(Ok(()), Err),
+        Some(kind) if kind == KIND.name => Ok(()),
         Some(kind) => Err(format!(
             "service {} is of kind {kind}, and tables need one of kind {}: name its file with -C, or make one with \
              `plinth delos dev tables --kind {}`",

@@ -38,7 +38,7 @@ async fn answered<T>(
     match answer {
         Some(answer) => answer.map_err(|status| explain(address, &status)),
         None => Err(format!(
-            "-C {address}: no answer within {seconds} s; what a statement changes may still be done"
+            "{address}: no answer within {seconds} s; what a statement changes may still be done"
         )),
     }
 }
@@ -53,11 +53,25 @@ fn explain(address: Listen, status: &Status) -> String {
         // It was made here: what a server says has no source.
         None if status.source().is_some() => {
             format!(
-                "-C {address}: {}; is a server of tables there (`plinth table server`)?",
-                status.message()
+                "{address}: {}{}; is a server of tables there (`plinth table server`)?",
+                status.message(),
+                cause(status)
             )
         }
-        None => format!("-C {address}: {}", status.message()),
+        None => format!("{address}: {}", status.message()),
+    }
+}
+
+/// What is behind all that libraries say of a connection: that it is refused, or that there is no way.
+fn cause(status: &Status) -> String {
+    let mut last = status.source();
+    while let Some(next) = last.and_then(Error::source) {
+        last = Some(next);
+    }
+    let cause = last.map(ToString::to_string).unwrap_or_default();
+    match status.message().contains(&cause) {
+        true => String::new(),
+        false => format!(" ({cause})"),
     }
 }
 
@@ -301,7 +315,7 @@ mod tests {
     fn a_server_that_says_that_its_service_is_away_is_there() {
         let address: Listen = "127.0.0.1:4680".parse().expect("an address");
         let line = explain(address, &Status::unavailable("service x does not answer"));
-        assert_eq!(line, "-C 127.0.0.1:4680: service x does not answer");
+        assert_eq!(line, "127.0.0.1:4680: service x does not answer");
         let line = plinth_terminal::connect::block_on(async {
             answered::<()>(address, 1, std::future::pending()).await
         });
