@@ -75,7 +75,8 @@ fn what_it_lacks(is_lost: bool) -> &'static str {
              is gone"
         }
         false => {
-            "its machines serve when as many of them run as it was made with (`plinth farm status` tells what it lacks)"
+            "its machines serve when as many of them run as it was made with (`plinth farm status` tells what it \
+             lacks)"
         }
     }
 }

@@ -180,13 +180,7 @@ async fn host(
     trace!("WorkerStarted", "address" => address, "id" => directory.process);
 
     let fatal: Watch<Option<String>> = Watch::new(None);
-    let disk = Rc::new(DiskWatch::new(&directory.path));
-    let watching = disk.clone();
-    let _watching =
-        plinth_runtime::spawn(
-            "watch the disk",
-            async move { match watching.watch().await {} },
-        );
+    let (disk, _watching) = watch_disk(&directory);
     let (_coordinator, lost) = start_coordinator(&config, &transport, &directory, &fatal).await?;
     let info: Watch<Option<ClusterInfo>> = Watch::new(None);
     // One view for the whole process: the answer with the new addresses may be the last one of the former
@@ -242,6 +236,16 @@ async fn host(
         Either::Right(Either::Left(never)) => match never {},
         Either::Right(Either::Right(Either::Left(never) | Either::Right(never))) => match never {},
     }
+}
+
+fn watch_disk(directory: &DataDirectory) -> (Rc<DiskWatch>, Task<()>) {
+    let disk = Rc::new(DiskWatch::new(&directory.path));
+    let watching = disk.clone();
+    let task = plinth_runtime::spawn(
+        "watch the disk",
+        async move { match watching.watch().await {} },
+    );
+    (disk, task)
 }
 
 fn tell_progress(

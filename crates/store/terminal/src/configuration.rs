@@ -161,7 +161,8 @@ pub fn parse<'a>(command: &'a Command, text: &str) -> Result<Vec<Entry<'a>>, Wro
 fn unquoted(command: &Command, written: &str) -> Option<String> {
     let (name, value) = written.split_once('=')?;
     let (name, value) = (name.trim(), value.split('#').next()?.trim());
-    let is_text = !value.is_empty() && !value.starts_with(['"', '\'', '[', '{']);
+    let is_known = value.parse::<f64>().is_ok() || value.parse::<bool>().is_ok();
+    let is_text = !is_known && !value.is_empty() && !value.starts_with(['"', '\'', '[', '{']);
     of_name(command, name).filter(|_| is_text)?;
     Some(format!("a text stands in quotes: {name} = \"{value}\""))
 }

@@ -112,30 +112,6 @@ fn a_replica_goes_only_if_the_others_can_go_on() {
 }
 
 #[test]
-fn a_replica_that_is_silent_for_a_moment_keeps_its_seat_among_the_coordinators() {
-    let replicas = Replicas::new("delos-seats", 4);
-    assert!(replicas.create("lock").status.success());
-    replicas.await_all();
-    let service = replicas.service.clone();
-    let added = format!("r3={}", replicas.address(3));
-    service.succeeds("add-replica", &[&added]);
-    let process = replicas.processes[2].as_ref().expect("it runs");
-    let pid = rustix::process::Pid::from_child(&process.0);
-    let send = |signal| rustix::process::kill_process(pid, signal).expect("it is ours");
-    send(rustix::process::Signal::STOP);
-    // Others may need what r0 has of the log: then it goes later.
-    let removed = service.run("remove-replica", &["r0", "--timeout", "5"]);
-    send(rustix::process::Signal::CONT);
-    if !removed.status.success() {
-        let said = text(&removed.stderr);
-        assert!(said.contains("the same may be tried again"), "{said}");
-        service.succeeds("remove-replica", &["r0"]);
-    }
-    let coordinators = service.status()["coordinators"].clone();
-    assert_eq!(coordinators.as_array().map(Vec::len), Some(3));
-}
-
-#[test]
 fn all_machines_are_replaced_one_after_the_other_and_a_new_replica_still_comes() {
     let mut replicas = Replicas::new("delos-replaced", 7);
     let service = replicas.service.clone();

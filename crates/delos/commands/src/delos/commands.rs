@@ -205,6 +205,20 @@ pub async fn reconfigure_log(arguments: &ReconfigureLog) -> Outcome {
     Ok(())
 }
 
+/// Which of these replicas, with whether they serve, are coordinators: those that serve first, then those that are. One
+/// that is silent for a moment has a seat, too, as long as a majority serves.
+fn chosen(mut among: Vec<(SocketAddr, bool)>, present: &[SocketAddr]) -> Vec<SocketAddr> {
+    among.sort_by_key(|(address, serves)| (!serves, !present.contains(address)));
+    let serving = among.iter().filter(|(_, serves)| *serves).count();
+    let all = seats(among.len(), COORDINATORS_MAX);
+    let count = match serving > all / 2 {
+        true => all,
+        false => seats(serving, COORDINATORS_MAX),
+    };
+    let addresses = among.into_iter().map(|(address, _)| address);
+    addresses.take(count).collect()
+}
+
 /// Moves the map of the log to coordinators among these replicas, those that serve and the present ones first, and
 /// updates the service's file.
 async fn choose_coordinators(
@@ -213,17 +227,10 @@ async fn choose_coordinators(
     among: &[Seen],
 ) -> Outcome<Vec<SocketAddr>> {
     let present = service.file.addresses();
-    let mut wanted: Vec<&Seen> = among.iter().collect();
-    wanted.sort_by_key(|seen| (!seen.serves(), !present.contains(&seen.member.address)));
-    let serving = wanted.iter().filter(|seen| seen.serves()).count();
-    // One that is silent for a moment keeps its seat, as long as a majority serves.
-    let all = seats(wanted.len(), COORDINATORS_MAX);
-    let count = match serving > all / 2 {
-        true => all,
-        false => seats(serving, COORDINATORS_MAX),
-    };
-    let wanted = wanted.iter().take(count);
-    let wanted: Vec<SocketAddr> = wanted.map(|seen| seen.member.address).collect();
+    let all = among
+        .iter()
+        .map(|seen| (seen.member.address, seen.serves()));
+    let wanted = chosen(all.collect(), &present);
     if wanted.is_empty() {
         return Err(format!(
             "service {} has no other replica that serves",
@@ -435,5 +442,26 @@ pub async fn check(common: &Common) -> Outcome {
             "replica {} could not be compared",
             silent.join(", ")
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_replica_keeps_its_seat_among_the_coordinators_as_long_as_a_majority_serves() {
+        let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let of = |serve: &[bool], present: &[u16]| -> Vec<u16> {
+            let among = (1..).zip(serve).map(|(port, serves)| (at(port), *serves));
+            let present: Vec<SocketAddr> = present.iter().map(|port| at(*port)).collect();
+            let chosen = chosen(among.collect(), &present);
+            chosen.iter().map(SocketAddr::port).collect()
+        };
+        assert_eq!(of(&[true, false, true], &[1, 2]), [1, 3, 2]);
+        assert_eq!(of(&[true, true, true, true], &[3, 4]), [3, 4, 1]);
+        assert_eq!(of(&[false, false, true], &[1, 2, 3]), [3]);
+        assert_eq!(of(&[true, false], &[2]), [1]);
+        assert_eq!(of(&[false, false, false], &[1]), [0_u16; 0]);
     }
 }

@@ -79,7 +79,7 @@ pub fn parse_kind(name: &str) -> Result<String, String> {
 /// more process that may fail must not be one more that is needed.
 pub fn seats(replicas: usize, most: usize) -> usize {
     let most = replicas.min(most);
-    most - (most + 1) % 2
+    most.saturating_sub((most + 1) % 2)
 }
 
 pub async fn run(arguments: &Arguments) -> Outcome {
