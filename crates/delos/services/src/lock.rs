@@ -237,6 +237,11 @@ mod tests {
                 ("acquire", json!({}), "`name` must be a text"),
                 (
                     "acquire",
+                    json!({ "nam": "a" }),
+                    "`name` must be a text, and is not there; `nam' is",
+                ),
+                (
+                    "acquire",
                     json!({ "name": "", "owner": "x" }),
                     "`name` must have 1 to 500",
                 ),

@@ -100,8 +100,8 @@ pub async fn run(arguments: &Arguments) -> Outcome {
     if !is_new {
         let is_lost = survey(&transport, &file, limit).await.has_lost_all();
         return Err(format!(
-            "there is a cluster already, and it is left as it is: {}; another one needs a cluster file of its own, and \
-             empty data directories",
+            "there is a cluster already, and it is left as it is: {}; another one needs a cluster file of its own, \
+             and empty data directories",
             what_it_lacks(is_lost)
         ));
     }

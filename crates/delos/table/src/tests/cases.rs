@@ -323,6 +323,11 @@ fn bad_requests_are_refused_with_a_line_that_helps() {
                 "table \"users\" has no column \"size\"; it has id, name, age",
             ),
             (
+                with("nam", Value::Int(1)),
+                Code::BadRequest,
+                "table \"users\" has no column \"nam\"; did you mean `name'? it has id, name, age",
+            ),
+            (
                 with("name", Value::Null),
                 Code::BadRequest,
                 "column \"name\" of table \"users\" needs a value",
