@@ -269,6 +269,18 @@ fn list_json(file: &KeyFile) -> serde_json::Value {
     })
 }
 
+fn list(file: &KeyFile, json: bool) {
+    if json {
+        return println!("{}", list_json(file));
+    }
+    for (id, identity) in file.ids() {
+        println!("{id} {identity}");
+    }
+    if file.open_to() > Identity::Nobody {
+        println!("open to {}s without a key", file.open_to());
+    }
+}
+
 async fn carry_out(arguments: Arguments) -> Outcome {
     let given = arguments.cluster_file.as_deref();
     let cluster_file = match arguments.command {
@@ -307,19 +319,7 @@ async fn carry_out(arguments: Arguments) -> Outcome {
         }
         Command::Open { whom } => open_to(&path, whom).await?,
         Command::Close => open_to(&path, Identity::Nobody).await?,
-        Command::List { json } => {
-            let file = found(&path).await?;
-            if json {
-                println!("{}", list_json(&file));
-                return Ok(());
-            }
-            for (id, identity) in file.ids() {
-                println!("{id} {identity}");
-            }
-            if file.open_to() > Identity::Nobody {
-                println!("open to {}s without a key", file.open_to());
-            }
-        }
+        Command::List { json } => list(&found(&path).await?, json),
         Command::PageToken => {
             let tokens = Keyring::new(&found(&path).await?).page_tokens();
             println!("{}", tokens.first().expect("every key gives a reader's"));

@@ -205,8 +205,8 @@ pub async fn reconfigure_log(arguments: &ReconfigureLog) -> Outcome {
     Ok(())
 }
 
-/// Which of these replicas, with whether they serve, are coordinators: those that serve first, then those that are. One
-/// that is silent for a moment has a seat, too, as long as a majority serves.
+/// Which of these replicas, with whether they serve, are coordinators: those that serve first, then those that are.
+/// One that is silent for a moment has a seat, too, as long as a majority serves.
 fn chosen(mut among: Vec<(SocketAddr, bool)>, present: &[SocketAddr]) -> Vec<SocketAddr> {
     among.sort_by_key(|(address, serves)| (!serves, !present.contains(address)));
     let serving = among.iter().filter(|(_, serves)| *serves).count();

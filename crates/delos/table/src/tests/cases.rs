@@ -358,11 +358,8 @@ fn bad_requests_are_refused_with_a_line_that_helps() {
             assert_eq!(refused.code, code, "{refused}");
             assert!(refused.why.starts_with(says), "{refused}");
         }
-        let pages = alone
-            .read(query(Filter::everything(), &[]))
-            .await
-            .expect("read");
-        assert_eq!(pages.rows.len(), 2);
+        let pages = alone.read(query(Filter::everything(), &[])).await;
+        assert_eq!(pages.expect("read").rows.len(), 2);
     });
 }
 
