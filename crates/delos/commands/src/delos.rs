@@ -316,10 +316,7 @@ fn run(arguments: Arguments) -> Outcome {
         Command::RemoveReplica(arguments) => {
             connect::block_on(commands::remove_replica(&arguments))
         }
-        Command::Upgrade(arguments) => connect::block_on(async {
-            engines::check(&arguments).await?;
-            commands::upgrade(&arguments).await
-        }),
+        Command::Upgrade(arguments) => connect::block_on(commands::upgrade(&arguments)),
         Command::EnableEngine(arguments) => connect::block_on(commands::switch(&arguments, true)),
         Command::DisableEngine(arguments) => connect::block_on(commands::switch(&arguments, false)),
         Command::ReconfigureLog(arguments) => {

@@ -209,18 +209,22 @@ mod tests {
         SocketAddr::from(([127, 0, 0, 1], port))
     }
 
-    #[test]
-    fn a_durable_cluster_goes_on_with_its_own_flags_and_is_replaced_by_none() {
-        let above = std::env::temp_dir().join(format!("plinth-former-{}", std::process::id()));
-        let path = above.join(cluster_file::DEFAULT_NAME);
-        let file = ClusterFile {
+    fn cluster_file() -> ClusterFile {
+        ClusterFile {
             description: FARM_DESCRIPTION.into(),
             id: "a1".into(),
             coordinators: places([at(PORT)]),
             keys: None,
             is_tls: false,
             certificates: None,
-        };
+        }
+    }
+
+    #[test]
+    fn a_durable_cluster_goes_on_with_its_own_flags_and_is_replaced_by_none() {
+        let above = std::env::temp_dir().join(format!("plinth-former-{}", std::process::id()));
+        let path = above.join(cluster_file::DEFAULT_NAME);
+        let file = cluster_file();
         block_on(async {
             let kept = async |machines, is_durable, port| {
                 let wanted = Wanted {
@@ -360,14 +364,7 @@ mod tests {
             let first = lock(&above).await?;
             let line = lock(&above).await.map(drop).expect_err("it is taken");
             assert!(line.contains("another process has it"), "{line}");
-            let file = ClusterFile {
-                description: FARM_DESCRIPTION.into(),
-                id: "a1".into(),
-                coordinators: places([at(PORT)]),
-                keys: None,
-                is_tls: false,
-                certificates: None,
-            };
+            let file = cluster_file();
             let path = above.join(cluster_file::DEFAULT_NAME);
             file.save(&path).await.map_err(cannot_use(&above))?;
             let line = lock(&above).await.map(drop).expect_err("it is taken");

@@ -362,4 +362,19 @@ mod tests {
             });
         }
     }
+
+    #[test]
+    fn a_long_request_takes_memory_when_its_beginning_has_come() {
+        block_on(async {
+            let (mut arrivals, _writer) = connected().await;
+            let (most, said) = (8 << 20, 1_u32 << 20);
+            let buffer = arrivals.front();
+            buffer.extend_from_slice(&said.to_be_bytes());
+            buffer.extend_from_slice(&[7; 100]);
+            assert_eq!(arrivals.long_frame_bytes(most), Ok(None), "it says so");
+            arrivals.front().resize(short_bytes(), 7);
+            let bytes = Some(4 + said as usize);
+            assert_eq!(arrivals.long_frame_bytes(most), Ok(bytes));
+        });
+    }
 }

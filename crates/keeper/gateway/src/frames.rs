@@ -137,7 +137,8 @@ mod tests {
     use super::*;
     use plinth_runtime::knobs::{Knobs, set_knobs};
     use plinth_runtime::real::block_on;
-    use plinth_runtime::{sleep, timeout};
+    use plinth_runtime::sim::{SimConfig, Simulation};
+    use plinth_runtime::{sleep, spawn, timeout};
 
     #[test]
     fn all_long_frames_together_take_no_more_than_there_is_and_the_first_comes_first() {
@@ -173,6 +174,26 @@ mod tests {
             sleep(tick).await;
             drop(whole);
             assert_eq!(frames.taken(), 0);
+        });
+    }
+
+    #[test]
+    fn who_goes_on_keeps_his_room_and_who_stalls_gives_it_up_if_others_wait() {
+        let simulation = Simulation::new(1, SimConfig::default());
+        simulation.run(async {
+            let frames = Rc::new(Frames::default());
+            let room = frames.reserve(usize::MAX).await;
+            sleep(2 * LONG_FRAME_LIMIT).await;
+            assert!(!room.is_wanted(), "nobody waits");
+            let other = frames.clone();
+            let _waiting = spawn("waits", async move { other.reserve(1).await });
+            for _ in 0..30 {
+                room.renew();
+                sleep(STALL_LIMIT / 2).await;
+                assert!(!room.is_wanted(), "each frame takes a second");
+            }
+            sleep(STALL_LIMIT).await;
+            assert!(room.is_wanted());
         });
     }
 }

@@ -287,8 +287,8 @@ impl Talk {
         ControlFlow::Continue(())
     }
 
-    /// Waits until the client has read enough of its answers. A block may have many requests: with the room for it no
-    /// client waits longer than it takes others to want it.
+    /// Waits until the client has read enough of its answers. Breaks off if the client has room that others wait for:
+    /// one block may have many requests, and it keeps its room for all of them.
     async fn reads_its_answers(&self, room: Option<&Room>) -> ControlFlow<()> {
         if let Some(room) = room {
             room.hear();

@@ -1,9 +1,9 @@
 //! What clients and operators do with a service.
 
 use super::create::{COORDINATORS_MAX, adopt, greet, seats};
-use super::parting;
 use super::service::{GLANCE, RETRY_PAUSE, Seen, Service, Unanswered, answers, ask, at};
 use super::{AddReplica, At, Call, Common, Engine, ReconfigureLog, RemoveReplica, Trim, Upgrade};
+use super::{engines, parting};
 use plinth_coordination::{Coordinators, places};
 use plinth_core::similar::question;
 use plinth_delos::coordinated_register::CoordinatedRegister;
@@ -75,6 +75,7 @@ pub async fn upgrade(arguments: &Upgrade) -> Outcome {
     let service = Service::open(&arguments.common).await?;
     loop {
         let seen = service.look().await?;
+        engines::check(&arguments.engine, &seen)?;
         let has = |seen: &&Seen| seen.member.engines.contains(&arguments.engine);
         let lacking: Vec<&str> = seen
             .iter()

@@ -1,20 +1,17 @@
 //! Engines that an operator names.
 
-use super::Upgrade;
-use super::service::Service;
+use super::service::Seen;
 use plinth_core::similar::question;
 use plinth_delos::stacks::ENGINES;
 use plinth_terminal::Outcome;
 use std::collections::BTreeSet;
 
 /// Refuses an engine that neither a replica has nor this program: nobody has to wait to know that it is a mistake.
-pub async fn check(arguments: &Upgrade) -> Outcome {
-    let service = Service::open(&arguments.common).await?;
-    let seen = service.look().await?;
+pub fn check(engine: &str, seen: &[Seen]) -> Outcome {
     let of_replicas = seen.iter().flat_map(|seen| &seen.member.engines);
     let own = ENGINES.iter().map(|engine| engine.name);
     refuse_unknown(
-        &arguments.engine,
+        engine,
         &of_replicas.map(String::as_str).chain(own).collect(),
     )
 }
