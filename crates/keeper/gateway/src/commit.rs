@@ -93,11 +93,10 @@ impl Writer<'_> {
             }
             Mode::Shared => {
                 self.read_lock_of_others(transaction, Lock::Unlisted);
-                for (lock, hash) in relied.reads.iter() {
-                    transaction.add_read_conflict_key(self.rows.lock(lock, hash));
-                }
-                let writes = relied.writes.iter();
-                writes.for_each(|lock| self.write_lock(transaction, lock));
+                let reads = self.rows.locks(relied.reads);
+                reads.for_each(|key| transaction.add_read_conflict_key(key));
+                let writes = self.rows.locks(relied.writes);
+                writes.for_each(|key| transaction.add_write_conflict_key(key));
             }
         }
         // Somebody who clears the tree's rows is nobody's lock.

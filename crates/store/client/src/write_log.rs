@@ -78,6 +78,10 @@ impl WriteLog {
         self.explicit.add_range(begin, end);
     }
 
+    pub fn add_write_conflict_key(&mut self, key: Bytes) {
+        self.explicit.add_key(key);
+    }
+
     /// No mutations and no conflict ranges.
     pub fn is_empty(&self) -> bool {
         self.count == 0 && self.explicit.is_empty()

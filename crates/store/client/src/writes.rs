@@ -158,8 +158,9 @@ impl Transaction {
 
     pub fn add_read_conflict_key(&self, key: impl IntoKey) {
         let key = key.into_key();
-        let end = key_after(&key);
-        self.add_read_conflict_range(key, end);
+        let mut state = self.inner.state.borrow_mut();
+        let result = state.read_conflict_key(key);
+        state.defer(result);
     }
 
     /// Adds a write conflict range as if `[begin, end)` had been written.
@@ -172,8 +173,9 @@ impl Transaction {
 
     pub fn add_write_conflict_key(&self, key: impl IntoKey) {
         let key = key.into_key();
-        let end = key_after(&key);
-        self.add_write_conflict_range(key, end);
+        let mut state = self.inner.state.borrow_mut();
+        let result = state.write_conflict_key(key);
+        state.defer(result);
     }
 }
 
@@ -189,6 +191,30 @@ impl State {
             let writes = self.log.map(version_min).clone();
             self.attempt.add_read_range(&begin, &end, Some(&writes));
         }
+        Ok(())
+    }
+
+    /// As [`read_conflict`](Self::read_conflict) of the one key, which is all that is kept: whoever adds thousands
+    /// pays for no ends.
+    fn read_conflict_key(&mut self, key: Key) -> Result<()> {
+        let is_known = !self.options.ryw_disabled && self.log.has_mutations();
+        if is_known || key.len() > key_bytes_max(&key) || key[..] >= *self.read_end() {
+            let end = key_after(&key);
+            return self.read_conflict(key, end);
+        }
+        self.check_not_committing()?;
+        self.attempt.add_read_key(key);
+        Ok(())
+    }
+
+    fn write_conflict_key(&mut self, key: Key) -> Result<()> {
+        if key.len() > key_bytes_max(&key) || key[..] >= *self.write_end() {
+            let end = key_after(&key);
+            return self.write_conflict(key, end);
+        }
+        self.check_not_committing()?;
+        self.write_bytes += RANGE_OVERHEAD_BYTES + 2 * key.len() + 1;
+        self.log.add_write_conflict_key(key);
         Ok(())
     }
 

@@ -19,7 +19,9 @@
 //! The children of a node follow one another: they have the same depth and the same path before their names. So a
 //! listing is one range read, and a node with everything about it too.
 
+use super::locks::LockSet;
 use crate::paths;
+use bytes::Bytes;
 use plinth_core::hash::hash_bytes;
 use plinth_core::key::KeyRange;
 use std::borrow::Cow;
@@ -297,6 +299,19 @@ impl Rows {
         self.key(&[b"x", &[lock as u8], &hash.to_be_bytes()])
     }
 
+    /// The keys of many locks, in one piece of memory.
+    pub fn locks(&self, locks: &LockSet) -> impl Iterator<Item = Bytes> + use<> {
+        let each = self.lock(Lock::Existence, 0).len();
+        let mut keys = Vec::with_capacity(each * locks.len());
+        for (lock, hash) in locks.iter() {
+            keys.extend_from_slice(&self.prefix);
+            keys.extend_from_slice(&[b'x', lock as u8]);
+            keys.extend_from_slice(&hash.to_be_bytes());
+        }
+        let (keys, count) = (Bytes::from(keys), locks.len());
+        (0..count).map(move |at| keys.slice(at * each..(at + 1) * each))
+    }
+
     /// This lock of all gateways but one.
     pub fn lock_of_others(&self, lock: Lock, gateway: u64) -> [KeyRange; 2] {
         let own = self.lock(lock, gateway);
@@ -329,6 +344,7 @@ impl Rows {
 
 #[cfg(test)]
 mod tests {
+    use super::super::locks::Locks;
     use super::*;
 
     #[test]
@@ -410,6 +426,22 @@ mod tests {
                 .iter()
                 .any(|range| range.contains(&rows.lock(Lock::Beat, 1)))
         );
+    }
+
+    #[test]
+    fn many_locks_have_the_keys_that_each_has_alone() {
+        let rows = Rows::new("test");
+        let mut locks = Locks::default();
+        let all = [
+            (Lock::Data, 7),
+            (Lock::Existence, u64::MAX),
+            (Lock::Session, 0),
+        ];
+        all.into_iter().for_each(|lock| locks.add(lock));
+        let locks = locks.seal();
+        let alone = locks.iter().map(|(lock, hash)| rows.lock(lock, hash));
+        assert!(rows.locks(&locks).eq(alone));
+        assert_eq!(rows.locks(&Locks::default().seal()).next(), None);
     }
 
     #[test]

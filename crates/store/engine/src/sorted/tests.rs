@@ -129,3 +129,38 @@ fn a_hundred_thousand_keys_in_and_out_leave_nothing_behind() {
                 .is_none()
     );
 }
+
+/// A key that counts how often its bytes are asked for.
+struct Counted<'a>(Vec<u8>, &'a std::cell::Cell<u32>);
+
+impl Keyed for Counted<'_> {
+    fn key(&self) -> &[u8] {
+        self.1.set(self.1.get() + 1);
+        &self.0
+    }
+}
+
+/// The keys of nodes in a tree, rows of a directory: what they share is longer than what a leaf keeps of it.
+#[test]
+fn a_search_among_keys_that_begin_alike_looks_at_few_of_them() {
+    let looks = std::cell::Cell::new(0);
+    let mut map = SortedBlocks::new();
+    let key = |n: u32| [&[b'a'; 200][..], format!("{n:08}").as_bytes()].concat();
+    for n in 0..20_000u32 {
+        let key = key(n.wrapping_mul(2_654_435_761) % 1_000_000);
+        map.upsert(&key, |found| match found {
+            Some(_) => None,
+            None => Some(Counted(key.clone(), &looks)),
+        });
+    }
+    map.check();
+    looks.set(0);
+    for n in 0..1000 {
+        let key = key(n * 1000);
+        map.get(&key);
+        let range = map.range(&key, b"b", false).next();
+        assert!(range.is_none_or(|row| row.0 >= key));
+    }
+    let each = looks.get() / 1000;
+    assert!(each <= 22, "{each} keys are looked at for each search");
+}
