@@ -99,16 +99,33 @@ impl Arrivals {
         {
             return Ok(Some(plain.len()).filter(is_long));
         }
-        let block = packed::front(&self.inbox.buffer)?;
-        let least = block.map_or(0, |block| block.block.min(short_bytes()));
-        if self.inbox.buffer.len() < least {
-            return Ok(None); // as above
-        }
+        let Some(next) = self.next_block_bytes()? else {
+            return Ok(None);
+        };
         let bytes = frame_bytes(plain).unwrap_or(0);
-        let next = block.map_or(0, |block| block.block.max(block.plain));
         let is_long = is_long(&(plain.len() + next)) || is_long(&bytes);
         // How long the frame is may be seen only when the block is unpacked.
         Ok(is_long.then_some(4 + frame_bytes_max + BLOCK_BYTES_MAX))
+    }
+
+    /// Memory that the block at the front takes, packed or not, if it is long.
+    pub fn long_block_bytes(&self) -> Result<Option<usize>, Broken> {
+        if self.plain.is_none() {
+            return Ok(None);
+        }
+        let bytes = self.next_block_bytes()?;
+        let is_long = |bytes: &usize| *bytes > short_bytes();
+        Ok(bytes.filter(is_long).map(|_| 2 * BLOCK_BYTES_MAX))
+    }
+
+    /// The larger of both lengths of the block at the front; `None` until so much has come that it counts.
+    fn next_block_bytes(&self) -> Result<Option<usize>, Broken> {
+        let here = self.inbox.buffer.len();
+        let Some(block) = packed::front(&self.inbox.buffer)? else {
+            return Ok(Some(0));
+        };
+        let has_come = here >= block.block.min(short_bytes());
+        Ok(has_come.then_some(block.block.max(block.plain)))
     }
 
     /// Makes room for a long frame at once, and for no more than it takes.
@@ -164,7 +181,12 @@ impl Arrivals {
             let buffer = self.front();
             match skip.is_over(buffer) {
                 false if self.unpack_next()? => {}
-                false => return Ok(false),
+                false => {
+                    if let Some(plain) = &mut self.plain {
+                        *plain = BytesMut::new(); // all of it was of this request
+                    }
+                    return Ok(false);
+                }
                 true => {
                     self.forget_long();
                     return Ok(true);

@@ -251,8 +251,9 @@ impl Talk {
             }
             Ok(None) => Ok(self.read_on(arrivals, room.as_ref()).await),
             Err(Broken::Frame(FrameError::TooLong { .. })) => {
+                let skipped = self.skip(arrivals, room).await;
                 *room = None;
-                self.skip(arrivals).await
+                skipped
             }
             Err(broken) => Err(broken),
         }
@@ -391,35 +392,42 @@ impl Talk {
         }
     }
 
-    /// Passes over a request that is too long, and refuses it.
-    async fn skip(&self, arrivals: &mut Arrivals) -> Result<ControlFlow<()>, Broken> {
+    /// Passes over a request that is too long, and refuses it. Each of its blocks comes whole before it is thrown away,
+    /// and takes room as a long request does.
+    async fn skip(
+        &self,
+        arrivals: &mut Arrivals,
+        room: &mut Option<Room>,
+    ) -> Result<ControlFlow<()>, Broken> {
         let mut skip = loop {
             match arrivals.begin_to_skip(self.protocol.xids)? {
                 Some(skip) => break skip,
-                None if self.hear_more(arrivals).await => {}
+                None if self.read_on(arrivals, room.as_ref()).await.is_continue() => {}
                 None => return Ok(ControlFlow::Break(())),
             };
         };
+        let mut left = skip.left();
         while !arrivals.skip(&mut skip)? {
-            if !self.hear_more(arrivals).await {
+            if std::mem::replace(&mut left, skip.left()) > left && room.is_some() {
+                arrivals.forget_long();
+                *room = None;
+            }
+            if room.is_none()
+                && let Some(bytes) = arrivals.long_block_bytes()?
+            {
+                *room = Some(self.room_for(bytes, arrivals).await);
+            }
+            if self.read_on(arrivals, room.as_ref()).await.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
+        *room = None;
         probe!("keeper_request_too_long");
         let xid = skip.header.xid;
         let mut refusing = pin!(self.refuse_too_long(xid, arrivals.heard()));
         let hear = || self.touch();
         arrivals.read_beside(refusing.as_mut(), hear).await;
         Ok(ControlFlow::Continue(()))
-    }
-
-    /// False if nothing more comes.
-    async fn hear_more(&self, arrivals: &mut Arrivals) -> bool {
-        let is_heard = arrivals.read().await.is_some();
-        if is_heard {
-            self.touch();
-        }
-        is_heard
     }
 
     async fn refuse_too_long(&self, xid: Xid, heard: Moment) {

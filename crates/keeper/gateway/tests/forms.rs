@@ -316,6 +316,45 @@ fn who_is_slow_with_a_long_request_gives_way_to_those_who_wait() {
 }
 
 #[test]
+fn who_stops_within_a_block_of_a_request_that_is_too_long_gives_way_to_those_who_wait() {
+    with_frames_bytes_max(LONG);
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        let gateway = Gateway::start(&cluster).await;
+        let mut slow = Raw::connect(&gateway, FORMS[1]).await;
+        let mut blocks = Output::new();
+        put_packed(&mut blocks, |out| {
+            let too_long = 1_u32 << 30;
+            out.buffer().extend_from_slice(&too_long.to_be_bytes());
+            out.buffer().extend_from_slice(&noise((2 << 20) - 4)); // two whole blocks
+        });
+        let sent = blocks.into_bytes();
+        slow.send(sent.slice(..sent.len() - 10)).await;
+        sleep(Duration::from_millis(500)).await;
+        let client = gateway.client().await;
+        let waiting = client.submit(set("/", vec![1; LONG].into()));
+        let waited = timeout(PATIENCE, waiting).await;
+        waited.expect("its turn comes").expect("set");
+        let ended = timeout(PATIENCE, slow.inbox.read()).await;
+        assert_eq!(ended, Some(None), "its room was wanted");
+        // Alone it is heard to the end, and its connection lives.
+        let mut alone = Raw::connect(&gateway, FORMS[1]).await;
+        let mut blocks = Output::new();
+        put_packed(&mut blocks, |out| {
+            encode_request(out, 1, &set("/", noise(12 << 20)));
+        });
+        alone.send(blocks.into_bytes()).await;
+        let mut plain = BytesMut::new();
+        while !unpack(&mut alone.inbox.buffer, &mut plain).expect("a block") {
+            alone.inbox.read().await.expect("it serves");
+        }
+        let frame = take_frame(&mut plain, 1 << 20).expect("a frame");
+        let answered = decode_incoming(frame.expect("a whole frame"), XidWidth::Four);
+        assert!(matches!(answered, Ok(Incoming::Answer(header, _)) if header.error != 0));
+    });
+}
+
+#[test]
 fn who_reads_no_answers_of_a_long_block_gives_way_to_those_who_wait() {
     with_frames_bytes_max(1 << 20);
     block_on(async {

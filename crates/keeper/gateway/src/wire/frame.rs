@@ -182,6 +182,11 @@ impl Skip {
         Ok(Some(Skip { header, left }))
     }
 
+    /// Bytes of the request that have not arrived.
+    pub fn left(&self) -> usize {
+        self.left
+    }
+
     /// Throws away what has arrived of the request; true when all of it has.
     pub fn is_over(&mut self, buffer: &mut BytesMut) -> bool {
         let here = self.left.min(buffer.len());
