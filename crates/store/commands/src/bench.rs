@@ -233,17 +233,20 @@ fn measure(arguments: Run) -> Outcome {
         if !workload.is_bulk_load() {
             plinth_bench::check(&plan, connection.coordinators.file()).await?;
         }
-        let busy =
-            || eprintln!("plinth: waiting, up to a minute, for the servers to finish earlier work");
+        let busy = || {
+            plinth_terminal::say!(
+                "plinth: waiting, up to a minute, for the servers to finish earlier work"
+            )
+        };
         server_cpu::until_idle(&plan.server_pids, busy).await;
         let file = arguments.calibration.as_deref();
         if file.is_none() && !arguments.json {
-            eprintln!("plinth: {CALIBRATES}");
+            plinth_terminal::say!("plinth: {CALIBRATES}");
         }
         let calibration = Calibration::of(file, &arguments.directory).await?;
         let measured = run_plan(plan, &arguments, &connection).await?;
         if measured.server.is_none() && !measured.plan.server_pids.is_empty() {
-            eprintln!(
+            plinth_terminal::say!(
                 "plinth: a server process ended while it was measured; its CPU time is not known"
             );
         }

@@ -125,7 +125,6 @@ fn run(arguments: Arguments) -> Outcome {
         };
         copy.run(whole).await
     })
-    .map_err(connect::with_hint)
 }
 
 /// A copy in progress.

@@ -353,10 +353,14 @@ async fn check_servers(
     }
     match had.first() {
         Some(first) if had != wanted => Err(format!(
-            "data directory {} holds a cluster of {} from port {first} on; resume it without --processes and --port, \
-             or choose another with --data-dir{}",
+            "data directory {} holds a cluster of {} from port {first} on; it is resumed without {}, or choose \
+             another with --data-dir{}",
             directory.display(),
             count(had.len() as u16),
+            match arguments.port {
+                Some(_) => "--processes and --port",
+                None => "--processes",
+            },
             match wanted.len() > had.len() {
                 true => format!("; {}", more_servers(directory)),
                 false => String::new(),
@@ -438,7 +442,7 @@ async fn serve(
         keep_alive(servers, !arguments.no_restart, start).await
     };
     unless_interrupted(work).await?.unwrap_or_else(|| {
-        eprintln!("plinth: stopping {}", count(plan.processes));
+        plinth_terminal::say!("plinth: stopping {}", count(plan.processes));
         Ok(())
     })
 }
@@ -613,7 +617,10 @@ mod tests {
             let more = asked(&directory, "--processes 4");
             let line = prepare(&more, &path, &plan(&more).await?).await;
             let line = line.expect_err("it has three");
-            assert!(line.contains("resume it without --processes"), "{line}");
+            assert!(
+                line.contains("it is resumed without --processes, or"),
+                "{line}"
+            );
             let copies = asked(&directory, "--processes 1 --replication double");
             let line = plan(&copies).await.err().expect("one keeps no two");
             assert!(line.contains("choose another with --data-dir"), "{line}");

@@ -17,11 +17,9 @@ use plinth_terminal::outputs::why_not_made;
 use plinth_terminal::wording::counted;
 use plinth_terminal::{Outcome, interrupts, progress};
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-const WRITE_BUFFER_BYTES: usize = 1 << 20;
 /// Bytes requested per read.
 const CHUNK_BYTES: i32 = 500_000;
 
@@ -61,6 +59,12 @@ fn run(arguments: Arguments) -> Outcome {
     if range.begin == range.end {
         return Err("--begin and --end are the same: no key lies between them".into());
     }
+    if arguments.file.ends_with(".gz") || arguments.file.ends_with(".zst") {
+        return Err(format!(
+            "{0}: a dump is not compressed; `plinth dump | gzip > {0}' makes such a file",
+            arguments.file
+        ));
+    }
     if arguments.file == "-" && arguments.resume {
         return Err("--resume: standard output cannot be resumed; dump to a file".into());
     }
@@ -91,14 +95,13 @@ async fn write(arguments: &Arguments, connection: &Connection, mut range: KeyRan
         file = Some(written.map_err(|error| format!("{}: {error}", arguments.file))?);
         Box::new(opened)
     };
-    let out = BufWriter::with_capacity(WRITE_BUFFER_BYTES, out);
     let snapshots = Snapshots {
         has_some,
         may_be_many: arguments.force || arguments.resume,
     };
-    let written = Arc::<AtomicU64>::default();
+    let written = Arc::<Written>::default();
     let (name, told) = (arguments.file.clone(), written.clone());
-    interrupts::end_with(move || interrupted(&name, told.load(Ordering::Relaxed)));
+    interrupts::end_with(move || interrupted(&name, *told.count()));
     let done = dump(
         arguments, connection, snapshots, format, range, out, &written,
     );
@@ -111,8 +114,37 @@ async fn write(arguments: &Arguments, connection: &Connection, mut range: KeyRan
     if let Some(file) = file {
         write_out(&arguments.file, file.sync_all())?;
     }
-    eprintln!("{done}");
+    plinth_terminal::say!("{done}");
     Ok(())
+}
+
+/// The number of pairs that are written. Who ends the dump does so between two writes: then it is that of the file.
+#[derive(Default)]
+struct Written(Mutex<u64>);
+
+impl Written {
+    fn count(&self) -> MutexGuard<'_, u64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the pairs in `text`. Nobody knows when a pipe takes them, and who ends the dump does not wait for that.
+    fn add(
+        &self,
+        out: &mut dyn Write,
+        text: &str,
+        pairs: u64,
+        is_pipe: bool,
+    ) -> std::io::Result<()> {
+        if is_pipe {
+            out.write_all(text.as_bytes())?;
+        }
+        let mut count = self.count();
+        if !is_pipe {
+            out.write_all(text.as_bytes())?;
+        }
+        *count += pairs;
+        Ok(())
+    }
 }
 
 /// What is said of a dump that the user ends after so many pairs.
@@ -295,8 +327,8 @@ async fn dump(
     snapshots: Snapshots,
     format: Format,
     mut range: KeyRange,
-    mut out: BufWriter<Box<dyn Write>>,
-    written: &AtomicU64,
+    mut out: Box<dyn Write>,
+    written: &Written,
 ) -> Outcome<String> {
     let bar = progress::bar(0, "dumping");
     let name = &arguments.file[..];
@@ -318,9 +350,9 @@ async fn dump(
         for (key, value) in &pairs {
             rows::write(format, key, value, &mut text);
         }
-        write_out(name, out.write_all(text.as_bytes()))?;
-        count += pairs.len() as u64;
-        written.store(count, Ordering::Relaxed);
+        let more_pairs = pairs.len() as u64;
+        write_out(name, written.add(&mut *out, &text, more_pairs, name == "-"))?;
+        count += more_pairs;
         bar.set_message(format!("{} pairs", grouped(count as f64)));
         match pairs.last() {
             Some((last, _)) if more => range.begin = key_after(last),
@@ -426,6 +458,29 @@ mod tests {
         );
         assert!(interrupted("-", 2).ends_with("after 2 pairs: this is only a part"));
         std::fs::remove_file(&path).expect("removes");
+    }
+
+    #[test]
+    fn who_ends_a_dump_is_told_the_number_of_pairs_that_the_file_has() {
+        let written = Written::default();
+        let mut out = Vec::new();
+        for is_pipe in [false, true] {
+            let added = written.add(&mut out, "a\t1\nb\t2\n", 2, is_pipe);
+            added.expect("there is room");
+            let lines = out.iter().filter(|byte| **byte == b'\n').count() as u64;
+            assert_eq!(*written.count(), lines);
+        }
+        struct Full;
+        impl Write for Full {
+            fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+                Err(std::io::ErrorKind::StorageFull.into())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        assert!(written.add(&mut Full, "c\t3\n", 1, false).is_err());
+        assert_eq!(*written.count(), 4);
     }
 
     #[test]

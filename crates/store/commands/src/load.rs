@@ -128,7 +128,7 @@ fn run(arguments: Arguments) -> Outcome {
         };
         let sidecar = Sidecar::of(&arguments.file, terms.clone());
         if arguments.resume && !sidecar.is_there() {
-            eprintln!(
+            plinth_terminal::say!(
                 "plinth: {}: no earlier load of it has stopped; it is loaded from the start",
                 arguments.file
             );
@@ -277,7 +277,7 @@ impl Source {
                 match self.format {
                     Format::Jsonl => drop(self.line.pop()),
                     Format::Tsv if !std::mem::replace(&mut self.has_told_of_returns, true) => {
-                        eprintln!("plinth: {}", self.at_line(self.at.lines, RETURNS));
+                        plinth_terminal::say!("plinth: {}", self.at_line(self.at.lines, RETURNS));
                     }
                     Format::Tsv => {}
                 }
@@ -373,7 +373,7 @@ impl Loader {
             Ok(()) => {
                 self.sidecar.remove();
                 let rate = self.rows as f64 / took_s.max(1e-9);
-                eprintln!(
+                plinth_terminal::say!(
                     "loaded {} in {took_s:.2} s, {} pairs/s",
                     counted(grouped(self.rows as f64), "pair", "pairs"),
                     grouped(rate)

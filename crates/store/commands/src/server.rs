@@ -188,7 +188,7 @@ async fn serve(arguments: &Arguments) -> Outcome {
         spawn_worker("worker", move || async move {
             set_knobs(knobs);
             let Err(error) = run_worker(config).await;
-            eprintln!("plinth: {}", with_place(format!("{line}: {error}")));
+            plinth_terminal::say!("plinth: {}", with_place(format!("{line}: {error}")));
             trace_file::flush();
             std::process::exit(1);
         });
@@ -228,7 +228,7 @@ async fn tell_of_full_disk(address: SocketAddr, directory: PathBuf) {
             Err(_) => was_full,
         };
         if std::mem::replace(&mut was_full, is_full) != is_full {
-            eprintln!("plinth: server {address}: {}", room(&directory, is_full));
+            plinth_terminal::say!("plinth: server {address}: {}", room(&directory, is_full));
         }
     }
 }
@@ -287,7 +287,7 @@ async fn accept_lost_coordination(arguments: &Arguments, cluster: &ClusterFile) 
     for worker in 0..arguments.workers {
         let directory = worker_directory(&arguments.data_dir, worker);
         if accept_lost_registers(&directory, &cluster.key()).await? {
-            eprintln!(
+            plinth_terminal::say!(
                 "plinth: the coordinator in {} begins as one that has promised nothing",
                 directory.display()
             );
@@ -331,7 +331,7 @@ fn worker_config(
 
 /// Says to who has started this server how it is.
 fn tell(line: &str) {
-    eprintln!("plinth: {line}");
+    plinth_terminal::say!("plinth: {line}");
     notify::ready(line);
 }
 

@@ -8,8 +8,11 @@ use plinth_terminal::choices::{among, missing, unknown};
 use plinth_terminal::commands::{Commands, wrong_usage};
 use plinth_terminal::numbers::{seconds_within, within};
 use plinth_terminal::seconds::parse_seconds;
-use plinth_terminal::{Outcome, progress};
+use plinth_terminal::wording::counted;
+use plinth_terminal::{Outcome, interrupts, progress};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The scenario with every kind of fault and workload.
 const STANDARD: &str = "standard";
@@ -283,9 +286,11 @@ fn run_one(arguments: Run) -> Outcome {
         println!("{outcome}");
         return Ok(());
     };
-    eprintln!(
+    plinth_terminal::say!(
         "plinth: seed {}: {}: {}",
-        outcome.seed, failure.kind, failure.message
+        outcome.seed,
+        failure.kind,
+        failure.message
     );
     println!("{outcome}");
     std::process::exit(i32::from(failure.kind.exit_code()));
@@ -325,7 +330,11 @@ fn run_many(arguments: Hunt) -> Outcome {
     options.limits = limits.unwrap_or_else(|line| wrong_usage(&line));
     let seeds = (arguments.seeds.end() - arguments.seeds.start()).saturating_add(1);
     let bar = progress::bar(seeds, "hunting");
+    let done = Arc::new(AtomicU64::new(0));
+    let told = done.clone();
+    interrupts::end_with(move || hunted(told.load(Ordering::Relaxed)));
     let report = hunt(&options, |outcome| {
+        done.fetch_add(1, Ordering::Relaxed);
         if arguments.verbose {
             bar.suspend(|| println!("{outcome}"));
         }
@@ -338,6 +347,12 @@ fn run_many(arguments: Hunt) -> Outcome {
         // The report names the failure and the command that reproduces it.
         Some(_) => Err(String::new()),
     }
+}
+
+/// What is said of a hunt that the user ends after so many runs. It ends with one that fails, so none has.
+fn hunted(runs: u64) -> String {
+    let runs = counted(runs, "seed", "seeds");
+    format!("hunt: it was interrupted after {runs}; none has failed")
 }
 
 #[cfg(test)]
@@ -356,6 +371,11 @@ mod tests {
             refused,
             "--faults: there is no `fire'; there are clog, swizzle"
         );
+    }
+
+    #[test]
+    fn who_ends_a_hunt_is_told_what_has_run() {
+        assert!(hunted(1).ends_with("after 1 seed; none has failed"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use plinth_client::{
     StreamOptions, Transaction,
 };
 use plinth_core::key::{KeyRange, SYSTEM_BEGIN, printable, unprintable};
+use plinth_core::similar::question;
 use plinth_core::version::VERSIONS_PER_SECOND;
 use plinth_core::{Error, Key, Mutation, MutationKind};
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
@@ -214,11 +215,6 @@ impl Named {
     fn explain(&self, error: Error) -> String {
         let name = &self.name;
         match error {
-            Error::stream_not_found => {
-                format!(
-                    "{name}: there is no such stream; `plinth stream list' shows those there are"
-                )
-            }
             Error::stream_already_exists => {
                 format!(
                     "{name}: there is a stream of that name; drop it first, or choose another name"
@@ -245,10 +241,22 @@ impl Named {
         database: &Database,
         body: impl AsyncFnMut(Transaction) -> plinth_core::Result<T>,
     ) -> Outcome<T> {
-        database
-            .run(body)
-            .await
-            .map_err(|error| self.explain(error))
+        match database.run(body).await {
+            Err(Error::stream_not_found) => Err(self.none_such(database).await),
+            done => done.map_err(|error| self.explain(error)),
+        }
+    }
+
+    /// The line about a stream that is not there, with the one that was meant.
+    async fn none_such(&self, database: &Database) -> String {
+        let listed = database.run(async |tr| tr.list_streams().await).await;
+        let listed = listed.unwrap_or_default();
+        let names: Vec<String> = listed.iter().map(|info| printable(&info.name)).collect();
+        let meant = question(&self.name, names.iter().map(String::as_str));
+        let name = &self.name;
+        format!(
+            "{name}: there is no such stream; {meant}`plinth stream list' shows those there are"
+        )
     }
 
     /// What cannot go on without the stream, if it is a part of something.
@@ -617,7 +625,10 @@ impl Append {
             }
             Ok(())
         });
-        appended.await.map_err(|error| self.explain(error))
+        match appended.await {
+            Err(Error::stream_not_found) => Err(self.stream.none_such(database).await),
+            appended => appended.map_err(|error| self.explain(error)),
+        }
     }
 
     /// Only this is wrong with a stream that is there.

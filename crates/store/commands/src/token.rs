@@ -9,6 +9,7 @@ use plinth_terminal::Outcome;
 use plinth_terminal::commands::{Commands, wrong_usage};
 use plinth_terminal::keys;
 use plinth_terminal::numbers::{parse_time, within};
+use plinth_terminal::outputs::why_not_read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -142,7 +143,8 @@ fn parse(text: &str) -> Option<SigningKey> {
 
 fn load(path: &Path) -> Outcome<SigningKey> {
     let at = |what: String| format!("signing key {}: {what}", path.display());
-    let mode = std::fs::metadata(path).map_err(|error| at(error.to_string()))?;
+    let cannot = |error: std::io::Error| at(why_not_read(&error, "--key"));
+    let mode = std::fs::metadata(path).map_err(cannot)?;
     let mode = mode.permissions().mode();
     if mode & OTHERS != 0 {
         let what = format!(
@@ -151,7 +153,7 @@ fn load(path: &Path) -> Outcome<SigningKey> {
         );
         return Err(at(what));
     }
-    let text = std::fs::read_to_string(path).map_err(|error| at(error.to_string()))?;
+    let text = std::fs::read_to_string(path).map_err(cannot)?;
     let wrong = || at("it is damaged, or no signing key; make one with `plinth token new`".into());
     parse(&text).ok_or_else(wrong)
 }

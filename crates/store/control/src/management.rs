@@ -158,6 +158,26 @@ pub fn fewer_logs(config: &DatabaseConfig, workers: &[RegisterWorker]) -> Option
     })
 }
 
+/// Says what fewer copies lose; `None` if there are as many as `before`.
+pub fn fewer_copies(before: &DatabaseConfig, after: &DatabaseConfig) -> Option<String> {
+    let (had, has) = (before.replication, after.replication);
+    let left = match has {
+        _ if has >= had => return None,
+        1 => "one process that is down stops the database, and a disk that is lost loses data",
+        _ => "one may fail at a time",
+    };
+    let copies = if has == 1 { "copy" } else { "copies" };
+    Some(format!(
+        "there will be {has} {copies} of all data instead of {had}: {left}"
+    ))
+}
+
+/// True if these processes are on several machines.
+pub fn are_on_several_machines(workers: &[RegisterWorker]) -> bool {
+    let machines = workers.iter().map(|worker| worker.worker.address.ip());
+    machines.collect::<BTreeSet<_>>().len() > 1
+}
+
 pub fn configured(database: &Database) -> Boxed<'_, Outcome<Configured>> {
     decide(database, async |tr| Ok(Ok(Configured::read(tr).await?)))
 }
@@ -371,4 +391,34 @@ pub fn unlock(database: &Database, id: Uid) -> Boxed<'_, Outcome<bool>> {
             }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fewer_copies_are_told_with_what_they_lose() {
+        let with = |replication| DatabaseConfig {
+            replication,
+            ..DatabaseConfig::default()
+        };
+        assert_eq!(fewer_copies(&with(2), &with(2)), None);
+        assert_eq!(fewer_copies(&with(1), &with(3)), None);
+        let one = fewer_copies(&with(3), &with(1)).expect("they are fewer");
+        assert!(one.starts_with("there will be 1 copy of all data instead of 3: one process that"));
+        let two = fewer_copies(&with(3), &with(2)).expect("they are fewer");
+        assert!(two.ends_with("2 copies of all data instead of 3: one may fail at a time"));
+    }
+
+    #[test]
+    fn processes_at_one_address_are_on_one_machine() {
+        let at = |last: u8, port: u16| {
+            let mut worker = crate::testing::worker(port, ProcessClass::Unset, "z");
+            worker.worker.address = ([10, 0, 0, last], port).into();
+            worker
+        };
+        assert!(!are_on_several_machines(&[at(1, 4500), at(1, 4501)]));
+        assert!(are_on_several_machines(&[at(1, 4500), at(2, 4500)]));
+    }
 }

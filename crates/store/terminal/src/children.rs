@@ -1,6 +1,7 @@
 //! Processes of this program that another one starts and ends.
 
 use crate::Outcome;
+use crate::wording::counted;
 use plinth_runtime::{Duration, Instant, now, sleep};
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -12,6 +13,8 @@ pub const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 const RESTART_AFTER: Duration = Duration::from_secs(2);
 /// A process that does not end in this time after the signal is killed.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
+/// Whoever waits longer for their end is told.
+const TOLD_AFTER: Duration = Duration::from_millis(500);
 
 /// The exit code of a process that can never go on: to start it again would not help.
 pub const OVER: i32 = 3;
@@ -106,7 +109,7 @@ pub async fn keep_alive(
                     (true, true) => "; it is started again",
                     (true, false) => "; it is started again in 2 s",
                 };
-                eprintln!("plinth: {} ended with {}{next}", one.name, describe(status));
+                crate::say!("plinth: {} ended with {}{next}", one.name, describe(status));
             }
             let rested =
                 |(at, is_asked): (Instant, bool)| is_asked || at.elapsed() >= RESTART_AFTER;
@@ -126,11 +129,19 @@ pub async fn stop(all: Vec<Supervised>) {
             let _ = kill_process(pid, Signal::TERM); // it may have ended by itself
         }
     }
-    let asked_at = now();
+    let (asked_at, mut is_told) = (now(), false);
     while asked_at.elapsed() < STOP_LIMIT {
         children.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
         if children.is_empty() {
             return;
+        }
+        if !is_told && asked_at.elapsed() >= TOLD_AFTER {
+            let left = counted(children.len(), "process ends", "processes end");
+            crate::say!(
+                "plinth: {left}; who takes longer than {} s is killed",
+                STOP_LIMIT.as_secs()
+            );
+            is_told = true;
         }
         sleep(CHECK_INTERVAL).await;
     }

@@ -110,8 +110,8 @@ pub fn prints_json(matches: &ArgMatches) -> bool {
 pub fn print_error(line: &str) {
     match (line.is_empty(), is_for_programs()) {
         (true, _) => {}
-        (false, true) => eprintln!("{}", json_of_error(line)),
-        (false, false) => eprintln!("plinth: {line}"),
+        (false, true) => crate::say!("{}", json_of_error(line)),
+        (false, false) => crate::say!("plinth: {line}"),
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::numbers::seconds_within;
 use crate::tls::TlsArguments;
 use crate::wording::pasted;
-use crate::{Outcome, commands, status, trace_file};
+use crate::{Outcome, commands, interrupts, status, trace_file};
 use plinth_client::{Database, DatabaseOption};
 use plinth_coordination::cluster_file::{self, ClusterFile, ClusterFileError};
 use plinth_coordination::{Coordinators, Family, Look, election, look_at};
@@ -156,12 +156,15 @@ pub fn explain(error: Error) -> String {
     format!("{error}{hint}")
 }
 
-/// The line of an error with the hint of [`explain`], for lines that were made where nobody knows of hints.
+/// The line of an error with the hint of [`explain`], for lines that were made where nobody knows of hints. All lines
+/// that end a command come through here.
 pub fn with_hint(line: String) -> String {
-    let denied = Error::permission_denied;
-    match line.ends_with(&denied.to_string()) {
-        true => line.replace(&denied.to_string(), &explain(denied)),
-        false => line,
+    let hinted = [Error::permission_denied, Error::commit_unknown_result];
+    let found = hinted.map(|error| (error.to_string(), explain(error)));
+    let mut found = found.into_iter();
+    match found.find_map(|(bare, whole)| Some(line.strip_suffix(&bare)?.to_owned() + &whole)) {
+        Some(line) => line,
+        None => line,
     }
 }
 
@@ -177,10 +180,11 @@ pub async fn telling<T>(
         if !commands::is_for_programs()
             && let Some(line) = why.await
         {
-            eprintln!("plinth: waiting for up to {seconds} s: {line}");
+            crate::say!("plinth: waiting for up to {seconds} s: {line}");
         }
         std::future::pending::<Infallible>().await
     };
+    let _waits = interrupts::Waits::new();
     match race(work, told).await {
         Either::Left(done) => done,
         Either::Right(never) => match never {},
@@ -337,6 +341,8 @@ impl Connection {
                 loop {
                     match transaction.get_read_version().await {
                         Ok(_) => return plinth_core::Result::Ok(()),
+                        // Somebody has to open it: to wait would be in vain.
+                        Err(error @ Error::database_locked) => return Err(error),
                         Err(error) => transaction.on_error(error).await?,
                     }
                 }
@@ -353,6 +359,11 @@ impl Connection {
                         self.path.display(),
                         explain(error)
                     )))
+                }
+                Some(Err(error @ Error::database_locked)) => {
+                    let document = self.status_of_a_cluster_that_waits().await;
+                    let line = self.what_it_waits_for(&document);
+                    Err(line.unwrap_or_else(|| error.to_string()))
                 }
                 Some(Err(error)) => Err(format!(
                     "the cluster of {} refuses: {error}",
@@ -477,16 +488,16 @@ impl Connection {
                 return Wait::Recovers(status::recovery(&document["cluster"]));
             }
             let tried = file.coordinators.iter().zip(&looks);
-            let tried: Vec<String> = tried.map(|(place, look)| tried_at(place, look)).collect();
+            let tried = together(tried.map(|(place, look)| (place, said_by(look))));
             if !status::is_available(&document) {
-                return Wait::Silent(tried.join(", "));
+                return Wait::Silent(tried);
             }
             match self.is_refused().await {
                 true => {
                     let (path, why) = (self.path.display(), explain(Error::permission_denied));
                     Wait::For(format!("the cluster of {path} refuses: {why}"))
                 }
-                false => Wait::Nothing(tried.join(", ")),
+                false => Wait::Nothing(tried),
             }
         })
     }
@@ -551,14 +562,10 @@ impl Connection {
             let looks = plinth_runtime::join_all(looks).await;
             let refuses =
                 |(_, look): &&(_, Look)| matches!(look, Look::NeedsKey | Look::Ungreeted(_));
-            let reasons: Vec<String> = looks
-                .iter()
-                .filter(refuses)
-                .map(|(place, look)| format!("{place} ({look})"))
-                .collect();
+            let refusing = looks.iter().filter(refuses);
+            let reasons = together(refusing.map(|(place, look)| (*place, look.to_string())));
             let path = self.path.display();
-            let line = || format!("the cluster of {path} refuses: {}", reasons.join(", "));
-            (!reasons.is_empty()).then(line)
+            (!reasons.is_empty()).then(|| format!("the cluster of {path} refuses: {reasons}"))
         })
     }
 
@@ -590,13 +597,27 @@ impl Connection {
     }
 }
 
-fn tried_at(place: &Place, look: &Look) -> String {
+fn said_by(look: &Look) -> String {
     match look {
-        Look::Answers { has_leader: false } => {
-            format!("{place} (answers; no controller is elected)")
-        }
-        look => format!("{place} ({look})"),
+        Look::Answers { has_leader: false } => "answers; no controller is elected".into(),
+        look => look.to_string(),
     }
+}
+
+/// Coordinators with what is said of each: once of those of whom the same is said.
+fn together<'a>(said: impl Iterator<Item = (&'a Place, String)>) -> String {
+    let mut groups: Vec<(String, String)> = Vec::new();
+    for (place, what) in said {
+        match groups.iter_mut().find(|(_, said)| *said == what) {
+            Some((places, _)) => *places += &format!(", {place}"),
+            None => groups.push((place.to_string(), what)),
+        }
+    }
+    let groups: Vec<String> = groups
+        .iter()
+        .map(|(places, what)| format!("{places} ({what})"))
+        .collect();
+    groups.join(", ")
 }
 
 /// Runs the client side of a command on this thread.
@@ -611,10 +632,26 @@ mod tests {
     #[test]
     fn a_refusal_gets_its_hint_wherever_its_line_was_made_and_only_once() {
         let denied = Error::permission_denied;
-        let line = with_hint(format!("--from: {denied}"));
-        assert_eq!(line, format!("--from: {}", explain(denied)));
-        assert_eq!(with_hint(line.clone()), line);
+        for error in [denied, Error::commit_unknown_result] {
+            let line = with_hint(format!("--from: {error}"));
+            assert_eq!(line, format!("--from: {}", explain(error)));
+            assert_eq!(with_hint(line.clone()), line);
+        }
         assert_eq!(with_hint("another".into()), "another");
+    }
+
+    #[test]
+    fn what_several_coordinators_say_is_told_once() {
+        let at = |port| Place::At(([10, 0, 0, 1], port).into());
+        let (one, two, three) = (at(1), at(2), at(3));
+        let said = [
+            (&one, "no key".to_owned()),
+            (&two, "gone".to_owned()),
+            (&three, "no key".to_owned()),
+        ];
+        let line = "10.0.0.1:1, 10.0.0.1:3 (no key), 10.0.0.1:2 (gone)";
+        assert_eq!(together(said.into_iter()), line);
+        assert_eq!(together([].into_iter()), "");
     }
 
     #[test]

@@ -46,6 +46,18 @@ pub fn why_not_made(error: &std::io::Error) -> String {
     }
 }
 
+/// Why a file cannot be read, and what to do: the end of a line that names it. `flag` has named it.
+pub fn why_not_read(error: &std::io::Error, flag: &str) -> String {
+    let what = match error.kind() {
+        ErrorKind::NotFound => "there is none".into(),
+        ErrorKind::PermissionDenied => "this user may not read it".into(),
+        ErrorKind::IsADirectory => "it is a directory".into(),
+        ErrorKind::NotADirectory => "it is no directory".into(),
+        _ => error.to_string(),
+    };
+    format!("{what}; name another with {flag}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,6 +71,22 @@ mod tests {
         ] {
             let line = why_not_made(&kind.into());
             assert!(line.ends_with("choose another name"), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_answered_with_the_flag_that_names_it() {
+        for (kind, line) in [
+            (
+                ErrorKind::NotFound,
+                "there is none; name another with --key",
+            ),
+            (
+                ErrorKind::IsADirectory,
+                "it is a directory; name another with --key",
+            ),
+        ] {
+            assert_eq!(why_not_read(&kind.into(), "--key"), line);
         }
     }
 

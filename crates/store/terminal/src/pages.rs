@@ -110,7 +110,7 @@ pub fn guarded(flag: &str, address: SocketAddr, router: Router, of: Keys) -> Out
                     (StatusCode::UNAUTHORIZED, ask, NEEDS_TOKEN).into_response()
                 }
                 Err(line) => {
-                    eprintln!("plinth: {line}");
+                    crate::say!("plinth: {line}");
                     StatusCode::INTERNAL_SERVER_ERROR.into_response()
                 }
             }
@@ -142,7 +142,7 @@ pub fn serve(flag: &'static str, address: SocketAddr, router: Router) -> Outcome
         };
         if let Err(error) = served.await {
             // The process serves its clients without the pages.
-            eprintln!("plinth: {flag} {address}: {error}; no pages there from now on");
+            crate::say!("plinth: {flag} {address}: {error}; no pages there from now on");
         }
     });
     Ok(())

@@ -59,7 +59,7 @@ impl TlsArguments {
     /// Tells the user of a tool that its options are of no use: `addresses` have no `:tls`.
     pub fn tell_if_unused(&self, is_tls: bool, addresses: impl fmt::Display) {
         if self.is_given() && !is_tls {
-            eprintln!(
+            crate::say!(
                 "plinth: options for TLS are given, and this speaks without TLS: no address of {addresses} has :tls \
                  behind it"
             );
@@ -155,7 +155,7 @@ impl Listen {
         }
         let at = self.address;
         trace_warn!("StrangersTrusted", "listen" => at);
-        eprintln!(
+        crate::say!(
             "plinth: --listen {at}: there are certificates and no keys: whoever comes without a certificate may do \
              everything; write {at}:tls when nobody is left who must"
         );

@@ -97,7 +97,7 @@ impl Writer {
                         if let Err(error) = &written
                             && !fails
                         {
-                            eprintln!(
+                            crate::say!(
                                 "plinth: {}: {error}; what happens meanwhile is not in it",
                                 path.display()
                             );
@@ -159,10 +159,10 @@ pub fn start(path: Option<&Path>) -> Result<(), String> {
     }
     plinth_runtime::trace::set_sink(move |line| {
         if let Some(words) = cluster_file_warning(line) {
-            eprintln!("plinth: {words}");
+            crate::say!("plinth: {words}");
         }
         if line.contains("\"type\":\"ServerNotLetIn\"") {
-            eprintln!("plinth: {NOT_LET_IN}");
+            crate::say!("plinth: {NOT_LET_IN}");
         }
         if line.contains("\"severity\":\"warn\"") && line.contains("\"file\":") {
             let mut warnings = WARNINGS.lock().expect("no panic while it is held");
@@ -211,7 +211,7 @@ fn begin(writer: &OnceLock<Writer>, path: &Path) -> Result<(), String> {
 pub fn tell_of_stale_cluster_file() {
     plinth_runtime::trace::set_sink(|line| {
         if let Some(words) = cluster_file_warning(line) {
-            eprintln!("plinth: {words}");
+            crate::say!("plinth: {words}");
         }
     });
 }

@@ -1,7 +1,20 @@
 //! How messages say so many things, and files in calls that a reader pastes into a shell.
 
-use std::fmt::Display;
+use std::fmt::{Arguments, Display};
+use std::io::Write;
 use std::path::Path;
+
+/// Prints a line to standard error in one write: lines of several processes stand one below the other. What cannot be
+/// printed there is told nowhere.
+#[macro_export]
+macro_rules! say {
+    ($($part:tt)*) => { $crate::wording::say(format_args!($($part)*)) };
+}
+
+/// See the macro.
+pub fn say(line: Arguments<'_>) {
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+}
 
 /// `1 pair`, `2 pairs`, `1 200 pairs`.
 pub fn counted(number: impl Display, one: &str, many: &str) -> String {

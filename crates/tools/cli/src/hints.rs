@@ -2,16 +2,19 @@
 //! never a name that the pages hide.
 
 use clap::builder::StyledStr;
-use clap::error::{ContextKind, ContextValue, Error};
+use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Arg, Command};
 use plinth_core::similar::most_similar;
 use std::ffi::OsString;
+use std::path::Path;
 
 /// A word that is no command behind those before it, and what does that.
 #[rustfmt::skip]
-const MEANT: [(&[&str], &str, &str); 22] = [
+const MEANT: [(&[&str], &str, &str); 29] = [
     (&[], "restore", "`plinth load' reads what `plinth dump' has written"),
     (&[], "backup", "`plinth dump' writes pairs to a file, and `plinth copy' copies a database"),
+    (&[], "import", "`plinth load' reads pairs, and `plinth keeper import' the nodes of a ZooKeeper"),
+    (&[], "export", "`plinth dump' writes pairs, and `plinth keeper export' the nodes of a tree"),
     (&[], "shell", "the shell is `plinth cli'"),
     (&[], "start", "`plinth dev' starts a cluster on this machine, and `plinth server' one server"),
     (&[], "stop", ENDED),
@@ -21,6 +24,11 @@ const MEANT: [(&[&str], &str, &str); 22] = [
     (&["keeper"], "dev", "`plinth dev --data-dir DIR --zookeeper-port 2181' starts a cluster with a gateway"),
     (&["keeper"], "cli", "`plinth keeper server' serves the shells of ZooKeeper, as zkCli.sh"),
     (&["keeper"], "top", "`plinth top' watches the cluster below, and `plinth keeper status' shows the tree"),
+    (&["keeper"], "trees", "`plinth keeper list' shows the trees of a cluster"),
+    (&["stream"], "status", OF_STREAMS),
+    (&["stream"], "show", OF_STREAMS),
+    (&["stream"], "consumers", OF_STREAMS),
+    (&["token"], "show", "`plinth token public' shows what a database is told of a signing key"),
     (&["table"], "dev", "`plinth table server --data-dir DIR' is one; `plinth delos dev NAME --kind table' several"),
     (&["table"], "status", "`plinth delos status' shows the service behind the tables"),
     (&["table"], "top", "`plinth delos top' watches the service behind the tables"),
@@ -36,13 +44,25 @@ const MEANT: [(&[&str], &str, &str); 22] = [
 const ENDED: &str = "a server ends by SIGTERM: `systemctl stop' or `restart' where systemd has started it; `kill' in \
      plinth cli starts one again that is looked after";
 /// Flags of other programs, and what a command may have instead.
-const SAME: [(&str, &str); 5] = [
+const SAME: [(&str, &str); 16] = [
+    ("-e", "--exec"),
     ("--seconds", "--duration"),
+    ("--seconds", "--interval"),
+    ("--replicas", "--replication"),
+    ("--workers", "--processes"),
+    ("--from", "--begin"),
+    ("--to", "--end"),
+    ("--begin", "--range"),
+    ("--end", "--range"),
+    ("--jobs", "--concurrency"),
+    ("--duration", "--for"),
+    ("--cluster-file", "--from"),
     ("--time", "--duration"),
     ("--tsv", "--json"),
     ("--cluster", "--cluster-file"),
     ("--cluster-file", "--connect"),
 ];
+const OF_STREAMS: &str = "`plinth stream list' shows streams, and how far their consumers are";
 const OF_DELOS: &str =
     "`plinth delos call' carries out an operation; the shell of tables is `plinth table cli'";
 
@@ -64,8 +84,22 @@ pub fn improved(mut error: Error, program: &Command, arguments: &[OsString]) -> 
             error.insert(ContextKind::SuggestedSubcommand, near);
         }
     }
+    if let (Some(ContextValue::String(wrong)), Some(ContextValue::Strings(known))) = (
+        error.get(ContextKind::InvalidValue),
+        error.get(ContextKind::ValidValue),
+    ) && let Some(near) = most_similar(wrong, known.iter().map(String::as_str))
+    {
+        let near = ContextValue::String(near.to_owned());
+        error.insert(ContextKind::SuggestedValue, near);
+    }
     if let Some(ContextValue::String(wrong)) = error.get(ContextKind::InvalidArg) {
         let (wrong, command) = (wrong.clone(), asked(program, arguments));
+        if error.kind() == ErrorKind::UnknownArgument {
+            // The library's own is about a flag that is like the wrong one.
+            error.remove(ContextKind::Suggested);
+            let usage = usage(program, arguments);
+            error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
+        }
         match behind(command, &wrong, arguments) {
             Some(tip) => {
                 error.remove(ContextKind::SuggestedArg);
@@ -96,6 +130,13 @@ fn asked<'a>(program: &'a Command, arguments: &[OsString]) -> &'a Command {
     command
 }
 
+/// How that command is used, in one line.
+fn usage(program: &Command, arguments: &[OsString]) -> StyledStr {
+    let mut program = program.clone();
+    program.build(); // so that it knows the words before it
+    asked(&program, arguments).clone().render_usage()
+}
+
 /// The tip about a flag that stands before the command whose flag it is.
 fn behind(command: &Command, flag: &str, arguments: &[OsString]) -> Option<String> {
     let at = arguments.iter().position(|word| {
@@ -108,10 +149,9 @@ fn behind(command: &Command, flag: &str, arguments: &[OsString]) -> Option<Strin
         .find(|below| has(below, flag))?
         .get_name();
     let before = arguments[1..at].iter().map(|word| word.to_string_lossy());
-    let before: Vec<_> = before.collect();
-    let before = before.join(" ");
+    let before: String = before.map(|word| format!("{word} ")).collect();
     Some(format!(
-        "flags stand behind the command: plinth {before} {name} {flag} …"
+        "flags stand behind the command: plinth {before}{name} {flag} …"
     ))
 }
 
@@ -137,6 +177,13 @@ fn improve_flag(error: &mut Error, wrong: &str, command: &Command) {
     }
     let tip = match wrong {
         "-c" if has("-C") => Some("-C names the cluster file"),
+        "-C" if has("--from") && has("--to") => Some("--from and --to name the cluster files"),
+        _ if !wrong.starts_with('-') && !has("--exec") && has("-C") => {
+            let is_file = Path::new(wrong)
+                .extension()
+                .is_some_and(|end| end == "cluster");
+            is_file.then_some("-C names the cluster file")
+        }
         // Tables have statements of their own.
         _ if !wrong.starts_with('-') && has("--exec") && has("--connect") => {
             Some("statements stand behind --exec, as in --exec 'select * from t'")
@@ -250,9 +297,25 @@ mod tests {
             ("plinth table cli --cluster-file x", "'--connect'"),
             ("plinth tools mna", "'man'"),
             ("plinth bench list", "--workload list"),
+            ("plinth --json status", ": plinth status --json …"),
+            ("plinth status a/plinth.cluster", "-C names"),
+            ("plinth cli -e get", "'--exec'"),
+            ("plinth top --seconds 3", "'--interval'"),
+            ("plinth dev --replicas 3", "'--replication'"),
+            ("plinth dev --workers 3", "'--processes'"),
+            ("plinth dump --from a", "'--begin'"),
+            ("plinth copy -C a --to b", "--from and --to name"),
+            ("plinth stream create a --begin k", "'--range'"),
+            ("plinth token sign --duration 1h", "'--for'"),
+            ("plinth load --format tvs f", "'tsv'"),
         ] {
             let answer = answer(line);
             assert!(answer.contains(tip), "{line}: {answer}");
+            assert!(!answer.contains("as a value"), "{line}: {answer}");
+        }
+        for line in ["plinth stream list --tsv", "plinth dump --tsv"] {
+            let answer = answer(line);
+            assert!(!answer.contains("--tls"), "{answer}");
         }
         let answer = answer("plinth status --tsv");
         assert!(!answer.contains("'--tls"), "{answer}");

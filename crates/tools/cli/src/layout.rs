@@ -8,7 +8,7 @@ const GROUPS: [(&str, &[(&[&str], &str)]); 5] = [
         "Try it",
         &[(
             &["demo", "dev"],
-            "Crash a cluster and check it; run one on this machine",
+            "Crash a cluster, check it; run one of your own",
         )],
     ),
     (
@@ -49,7 +49,7 @@ const GROUPS: [(&str, &[(&[&str], &str)]); 5] = [
     ),
 ];
 
-const WIDTH: usize = 32;
+const WIDTH: usize = 30;
 
 /// Gives `program` its first page.
 pub fn laid_out(program: Command) -> Command {

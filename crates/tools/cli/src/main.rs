@@ -40,7 +40,7 @@ use plinth_keeper_commands as _;
 use plinth_counter as _;
 
 use clap::{Arg, ArgAction, Command};
-use plinth_terminal::{allocator, commands, configuration, interrupts, knobs};
+use plinth_terminal::{allocator, commands, configuration, connect, interrupts, knobs};
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
@@ -126,10 +126,10 @@ fn main() -> ExitCode {
     let said = help_of(std::env::args_os().collect());
     let arguments: Vec<OsString> = former::translated(said.clone());
     if let Some(line) = former::notice(&program(), &said, &arguments) {
-        eprintln!("plinth: {line}");
+        plinth_terminal::say!("plinth: {line}");
     }
     if let Some(line) = absent::line(&arguments) {
-        eprintln!("plinth: {line}");
+        plinth_terminal::say!("plinth: {line}");
         return ExitCode::from(WRONG_USAGE);
     }
     if knobs::are_asked_for(&arguments) {
@@ -146,7 +146,8 @@ fn main() -> ExitCode {
     if matches.as_ref().is_ok_and(commands::prints_json) {
         commands::set_for_programs();
     }
-    match matches.and_then(|matches| commands::run(&matches)) {
+    let outcome = matches.and_then(|matches| commands::run(&matches));
+    match outcome.map_err(connect::with_hint) {
         Ok(()) => ExitCode::SUCCESS,
         Err(line) => {
             commands::print_error(&line);

@@ -6,7 +6,8 @@ use plinth_core::key::key_after;
 use plinth_core::{Error, Key, KeyRange, Value};
 use plinth_foreign::{Database as Foreign, Library};
 use plinth_terminal::Outcome;
-use plinth_terminal::connect::{ClusterArguments, Connection};
+use plinth_terminal::connect::{self, ClusterArguments, Connection};
+use plinth_terminal::outputs::why_not_read;
 use plinth_terminal::tls::TlsArguments;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -39,9 +40,9 @@ impl Libraries {
 
     /// Opens the database of the cluster file, through `library` if one is named.
     pub async fn open(&mut self, flag: &str, file: &Path, library: Option<&Path>) -> Outcome<Side> {
+        connect::refuse_directory(file).map_err(|line| format!("{flag}: {line}"))?;
         let text = std::fs::read_to_string(file).map_err(|error| {
-            let file = file.display();
-            format!("{flag} {file}: {error}; name a cluster file with {flag}")
+            format!("{flag} {}: {}", file.display(), why_not_read(&error, flag))
         })?;
         let lines = text.lines().map(str::trim);
         let connection = lines
@@ -115,14 +116,27 @@ impl Side {
             (Err(Error::transaction_timed_out), Database::Plinth(connection)) => {
                 connection.explain_silence().await
             }
+            (Err(error @ Error::permission_denied), Database::Plinth(connection)) => {
+                let denial = connection.explain_denial().await;
+                denial.unwrap_or_else(|| error.to_string())
+            }
             (Err(error), _) => error.to_string(),
         };
         Err(format!("{}: {what}", self.flag))
     }
 
-    /// Fails if the cluster does not answer.
+    /// Fails if the cluster does not answer, and says why it waits meanwhile.
     pub async fn check(&self, whole: &KeyRange) -> Outcome {
-        self.is_empty(whole).await.map(drop)
+        let seconds = self.timeout_ms as u64 / 1000;
+        let why = async {
+            Some(match &self.database {
+                Database::Plinth(connection) => connection.why_it_waits().await.line()?,
+                Database::Foreign(_) => "the cluster does not answer".into(),
+            })
+        };
+        let why = async { why.await.map(|line| format!("{}: {line}", self.flag)) };
+        let asked = connect::telling(self.is_empty(whole), seconds, why);
+        asked.await.map(drop)
     }
 
     pub async fn is_empty(&self, piece: &KeyRange) -> Outcome<bool> {

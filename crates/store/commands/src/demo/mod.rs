@@ -76,9 +76,9 @@ fn run(arguments: Arguments) -> Outcome {
     let directory = fresh_directory(arguments.data_dir.as_deref())?;
     let outcome = demonstrate(&path, records, &directory, &arguments);
     if arguments.keep {
-        eprintln!("the data stays in {}", directory.display());
+        plinth_terminal::say!("the data stays in {}", directory.display());
     } else if let Err(error) = std::fs::remove_dir_all(&directory) {
-        eprintln!("plinth: cannot remove {}: {error}", directory.display());
+        plinth_terminal::say!("plinth: cannot remove {}: {error}", directory.display());
     }
     let measured = outcome?;
     if arguments.json {
@@ -104,7 +104,7 @@ fn fresh_directory(given: Option<&Path>) -> Outcome<PathBuf> {
             let above = std::env::temp_dir();
             for directory in of_killed(&above) {
                 let directory = directory.display();
-                eprintln!(
+                plinth_terminal::say!(
                     "plinth: {directory} is of an earlier demo, which was killed or told to keep it"
                 );
             }

@@ -66,7 +66,7 @@ pub fn next(words: &[String], known: &Known) -> Vec<String> {
         ["tenant"] => owned(&["create", "delete", "get", "list", "rename", "use"]),
         ["tenant", "delete" | "get" | "rename" | "use"]
         | ["usetenant" | "deletetenant" | "gettenant" | "renametenant"] => tenants.clone(),
-        ["coordinators"] => [owned(&["auto"]), addresses.clone()].concat(),
+        ["coordinators"] => [owned(&["auto", "force"]), addresses.clone()].concat(),
         ["coordinators", "auto", ..] => Vec::new(),
         ["exclude", ref given @ ..] => exclusion(given, addresses),
         ["include"] => [owned(&["all"]), known.excluded.clone()].concat(),
@@ -102,7 +102,11 @@ fn exclusion(given: &[&str], addresses: &[String]) -> Vec<String> {
 }
 
 fn configuration(given: &[&str]) -> Vec<String> {
-    let new: &[&str] = if given.is_empty() { &["new"] } else { &[] };
+    let new: &[&str] = if given.is_empty() {
+        &["new", "force"]
+    } else {
+        &[]
+    };
     let is_new = |word: &&&str| {
         let (name, _) = word.split_once('=').unwrap_or((word, ""));
         let is_same = |other: &&str| other.split_once('=').map_or(*other, |(n, _)| n) == name;

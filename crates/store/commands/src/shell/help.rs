@@ -55,16 +55,18 @@ const HELP: Help = Help {
             page("waitopen", "", "wait until the database serves, as long as it takes", "waitopen; get hello"),
         ]),
         ("Configuration", &[
-            page("configure", "[new] [single|double|triple|three_data_hall] [ssd|memory] \
+            page("configure", "[new|force] [single|double|triple|three_data_hall] [ssd|memory] \
                 [logs=N] [commit_proxies=N] [grv_proxies=N] [resolvers=N] [clients=all|reads|tokens]",
-                "change the configuration; with new, create the database of a new cluster; \
+                "change the configuration; with new, create the database of a new cluster; with force, also if \
+                there is one copy then; \
                 clients says what a client may do without a token: all, read, or nothing",
                 "configure double logs=3"),
             page("fileconfigure", "[new] FILE",
                 "as configure, with a file of JSON that has members of `configuration' in the status document",
                 "fileconfigure wanted.json"),
-            page("coordinators", "[auto|IP:PORT…|HOST:PORT…]",
+            page("coordinators", "[force] [auto|IP:PORT…|HOST:PORT…]",
                 "let these servers be the coordinators, or with auto those that suit best; \
+                with force, also if one that is lost stops the database then; \
                 without arguments, show who they are",
                 "coordinators auto"),
             page("setclass", "[IP:PORT unset|storage|log|stateless|tester|default]",

@@ -119,7 +119,7 @@ impl Kill {
             Kill::List => {
                 let roles = roles_of(connection).await?;
                 if let Some(line) = incomplete {
-                    eprintln!("this is not all: {line}");
+                    plinth_terminal::say!("this is not all: {line}");
                 }
                 let row = |victim: &Victim| {
                     let id = victim.role.map_or(String::new(), |_| victim.id.to_string());

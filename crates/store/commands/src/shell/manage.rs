@@ -5,9 +5,10 @@ use super::session::Session;
 use super::statement::TenantStatement;
 use crate::status;
 use plinth_core::key::printable;
-use plinth_core::{Error, Key};
+use plinth_core::{Error, Key, Result};
 use plinth_runtime::Duration;
 use plinth_terminal::Outcome;
+use plinth_terminal::choices::missing;
 use plinth_terminal::shell::answer::Answer;
 use plinth_terminal::status::is_available;
 
@@ -49,26 +50,35 @@ impl Session {
         let said = |what: String| Ok(Answer::Text(what));
         match statement {
             TenantStatement::Create(name) => {
-                self.told(database.create_tenant(&name).await).await?;
+                self.of_tenant(&name, database.create_tenant(&name).await)
+                    .await?;
                 said(format!(
                     "The tenant `{}' has been created",
                     printable(&name)
                 ))
             }
             TenantStatement::Delete(name) => {
-                self.told(database.delete_tenant(&name).await).await?;
+                self.of_tenant(&name, database.delete_tenant(&name).await)
+                    .await?;
                 said(format!(
                     "The tenant `{}' has been deleted",
                     printable(&name)
                 ))
             }
             TenantStatement::Rename(from, to) => {
-                self.told(database.rename_tenant(&from, &to).await).await?;
+                let renamed = database.rename_tenant(&from, &to).await;
+                let about = match renamed {
+                    Err(Error::tenant_already_exists) => &to,
+                    _ => &from,
+                };
+                self.of_tenant(about, renamed).await?;
                 let (from, to) = (printable(&from), printable(&to));
                 said(format!("The tenant `{from}' has been renamed to `{to}'"))
             }
             TenantStatement::Get(name) => {
-                let id = self.told(database.tenant_id(&name).await).await?;
+                let id = self
+                    .of_tenant(&name, database.tenant_id(&name).await)
+                    .await?;
                 let prefix = printable(&id.to_be_bytes());
                 let text = format!("  id: {id}\n  prefix: {prefix}");
                 let row = vec![printable(&name), id.to_string(), prefix];
@@ -88,7 +98,8 @@ impl Session {
             }
             TenantStatement::Use(Some(name)) => {
                 self.no_transaction_is_open()?;
-                self.told(database.tenant_id(&name).await).await?;
+                self.of_tenant(&name, database.tenant_id(&name).await)
+                    .await?;
                 let tenant = database.open_tenant(&name);
                 self.connection.limit(&tenant);
                 self.tenant = Some(tenant);
@@ -100,6 +111,32 @@ impl Session {
                 said("Using the default tenant".into())
             }
         }
+    }
+
+    /// The result, or one line for its error, with the name of the tenant that it is about.
+    async fn of_tenant<T>(&self, name: &Key, result: Result<T>) -> Outcome<T> {
+        let shown = printable(name);
+        Err(match result {
+            Err(Error::tenant_not_found) => {
+                let tenants = self.connection.database.list_tenants().await;
+                let tenants = tenants.unwrap_or_default();
+                let names = tenants.iter().map(|(name, _)| printable(name));
+                missing(
+                    "tenant",
+                    &shown,
+                    names,
+                    "`listtenants' shows those there are",
+                )
+            }
+            Err(Error::tenant_not_empty) => format!(
+                "the tenant `{shown}' still holds data; `usetenant {shown}; clearrange \"\" \\xff; defaulttenant' \
+                 removes it"
+            ),
+            Err(Error::tenant_already_exists) => format!(
+                "there is a tenant `{shown}' already; choose another name, or delete it first"
+            ),
+            result => return self.told(result).await,
+        })
     }
 
     fn no_transaction_is_open(&self) -> Outcome {

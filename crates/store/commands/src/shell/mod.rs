@@ -106,7 +106,15 @@ impl runner::Session for Session {
         match statement.waits_unseen() {
             true => {
                 let connection = self.connection.clone();
-                connection.telling(Session::execute(self, statement)).await
+                let may_be_locked = statement.needs_no_lock() && !self.passes_the_lock();
+                let executing = Session::execute(self, statement);
+                let executing = async {
+                    match may_be_locked {
+                        true => session::unless_locked(&connection, executing).await,
+                        false => executing.await,
+                    }
+                };
+                connection.telling(executing).await
             }
             false => Session::execute(self, statement).await,
         }

@@ -6,6 +6,7 @@ use super::statement::Management;
 use crate::registered::{registered, registration_limit};
 use plinth_control::consistency::{Compared, Comparison};
 use plinth_control::exclusion::Target;
+use plinth_control::management::ConfigChange;
 use plinth_control::{coordinators, distribution, exclusion, management};
 use plinth_coordination::ClusterFile;
 use plinth_core::{Error, Uid};
@@ -118,7 +119,7 @@ impl Session {
         }
         let wanted = best.into_iter().map(|place| (place, false)).collect();
         // A refusal changes nothing, and the warning at the end says what is to do.
-        Ok(self.change_coordinators(Some(wanted)).await.ok())
+        Ok(self.change_coordinators(Some(wanted), false).await.ok())
     }
 
     /// The coordinators that suit best. A new controller knows only some processes at first, so as many as the cluster
@@ -170,17 +171,7 @@ impl Session {
     async fn change(&self, statement: Management) -> Outcome<Answer> {
         let database = &self.connection.database;
         let answer: Answer = match statement {
-            Management::Configure(change) => {
-                let act = async |workers: &[RegisterWorker]| {
-                    management::configure(database, workers, change).await
-                };
-                let (config, workers) = self.with_workers(act).await?;
-                let fewer = change
-                    .logs
-                    .and_then(|_| management::fewer_logs(&config, &workers));
-                let fewer = fewer.map_or(String::new(), |line| format!("; {line}"));
-                format!("Configuration changed{fewer}").into()
-            }
+            Management::Configure { change, force } => self.configure(change, force).await?,
             Management::Excluded => {
                 list_excluded(&management::configured(database).await?.excluded)
             }
@@ -220,7 +211,9 @@ impl Session {
                 self.with_workers(act).await?.0
             }
             Management::Throttle(throttling) => throttling.apply(database).await?,
-            Management::Coordinators(wanted) => self.change_coordinators(wanted).await?.into(),
+            Management::Coordinators { wanted, force } => {
+                self.change_coordinators(wanted, force).await?.into()
+            }
             Management::Unlock(id) => match management::unlock(database, id).await? {
                 true => "Database unlocked".into(),
                 false => "The database is not locked; nothing has changed".into(),
@@ -230,8 +223,34 @@ impl Session {
         Ok(answer)
     }
 
+    async fn configure(&self, change: ConfigChange, force: bool) -> Outcome<Answer> {
+        let database = &self.connection.database;
+        let act = async |workers: &[RegisterWorker]| {
+            let before = management::configured(database).await?.config;
+            let loss = management::fewer_copies(&before, &change.apply(before));
+            if let Some(loss) = loss.filter(|_| change.mode.is_some_and(|(copies, _)| copies == 1))
+            {
+                let is_wanted = force || !management::are_on_several_machines(workers);
+                refuse_loss(&loss, "configure", is_wanted)?;
+            }
+            let config = management::configure(database, workers, change).await?;
+            Ok((config, management::fewer_copies(&before, &config)))
+        };
+        let ((config, copies), workers) = self.with_workers(act).await?;
+        let logs = change
+            .logs
+            .and_then(|_| management::fewer_logs(&config, &workers));
+        let fewer = [copies, logs].into_iter().flatten();
+        let fewer: String = fewer.map(|line| format!("; {line}")).collect();
+        Ok(format!("Configuration changed{fewer}").into())
+    }
+
     /// Repeats the request while the controller changes; repeating it does no harm.
-    async fn change_coordinators(&self, wanted: Option<Vec<(Place, bool)>>) -> Outcome<String> {
+    async fn change_coordinators(
+        &self,
+        wanted: Option<Vec<(Place, bool)>>,
+        force: bool,
+    ) -> Outcome<String> {
         let coordinators = &self.connection.coordinators;
         let before = coordinators.file();
         let wanted = match wanted {
@@ -243,7 +262,13 @@ impl Session {
                         "{place}:tls: the cluster file does not ask for TLS; see Certificates in docs/security.md"
                     ));
                 }
-                wanted.into_iter().map(|(place, _)| place).collect()
+                let wanted: Vec<Place> = wanted.into_iter().map(|(place, _)| place).collect();
+                if let Some(loss) = only_one(before.coordinators.len(), &wanted) {
+                    let workers = registered(&self.connection, &[]).await?.workers;
+                    let is_wanted = force || !management::are_on_several_machines(&workers);
+                    refuse_loss(&loss, "coordinators", is_wanted)?;
+                }
+                wanted
             }
             None => {
                 let best = self.best_coordinators(&before.coordinators).await?;
@@ -310,12 +335,12 @@ impl Session {
             }
             if needed != shown {
                 if shown.is_empty() && distribution::read(database).await?.is_off() {
-                    eprintln!(
+                    plinth_terminal::say!(
                         "data distribution is off, so that no data leaves; `datadistribution on' switches it on"
                     );
                 }
                 let list: Vec<String> = needed.iter().map(SocketAddr::to_string).collect();
-                eprintln!("waiting for data to leave {}", list.join(", "));
+                plinth_terminal::say!("waiting for data to leave {}", list.join(", "));
                 shown = needed;
             }
             plinth_runtime::sleep(LOOK_INTERVAL).await;
@@ -405,15 +430,43 @@ fn count_of(coordinators: usize) -> String {
     }
 }
 
-/// A warning about an even number of coordinators, of which no more may fail than of one fewer, and about a single one
-/// where there were `before`.
+/// Who makes one loss stop everything, where there are several machines that could bear it, says that he means it.
+fn refuse_loss(loss: &str, statement: &str, is_wanted: bool) -> Outcome<()> {
+    match is_wanted {
+        true => Ok(()),
+        false => Err(format!(
+            "{loss}. Nothing has changed; `{statement} force …' does it"
+        )),
+    }
+}
+
+/// The line about a single coordinator where there were several.
+fn only_one(before: usize, coordinators: &[Place]) -> Option<String> {
+    match coordinators {
+        [only] if before > 1 => Some(format!(
+            "the only coordinator is {only}: while that is down, the database stands still; there were {before}"
+        )),
+        _ => None,
+    }
+}
+
+/// How many of so many coordinators may fail.
+fn may_fail(coordinators: usize) -> usize {
+    coordinators.saturating_sub(1) / 2
+}
+
+/// A warning about an even number of coordinators, of which no more may fail than of one fewer, and about fewer than
+/// there were `before`.
 fn few(before: usize, file: &ClusterFile) -> String {
     let count = file.coordinators.len();
+    if let Some(line) = only_one(before, &file.coordinators) {
+        return format!("\nWARNING: {line}");
+    }
     match count {
-        1 if before > 1 => format!(
-            "\nWARNING: the only coordinator is {}: while that is down, the database stands still; there were \
-             {before}",
-            file.coordinators[0]
+        _ if count % 2 == 1 && count < before => format!(
+            "\nWARNING: of {count} coordinators {} may fail; of {before} it was {}",
+            may_fail(count),
+            may_fail(before)
         ),
         _ if count.is_multiple_of(2) => format!(
             "\nWARNING: of {count} coordinators {} may fail, as of {}; name one more",
@@ -491,5 +544,16 @@ mod tests {
         let one = ClusterFile::parse("a:b@10.0.0.1:1").expect("valid");
         assert!(few(5, &one).contains("the only coordinator is 10.0.0.1:1"));
         assert!(few(5, &one).ends_with("there were 5"));
+        let three = ClusterFile::parse("a:b@10.0.0.1:1,10.0.0.2:1,10.0.0.3:1").expect("valid");
+        assert!(few(5, &three).ends_with("of 3 coordinators 1 may fail; of 5 it was 2"));
+        assert_eq!(few(3, &three), "");
+    }
+
+    #[test]
+    fn what_lets_one_loss_stop_everything_wants_a_word() {
+        let refused = |is_wanted| refuse_loss("it stops", "configure", is_wanted);
+        assert_eq!(refused(true), Ok(()));
+        let line = refused(false).expect_err("nobody has said so");
+        assert!(line.ends_with("`configure force …' does it"), "{line}");
     }
 }

@@ -11,7 +11,7 @@ use plinth_client::{Database, RangeOptions, Transaction, TransactionOption};
 use plinth_control::management;
 use plinth_coordination::election;
 use plinth_core::key::{SYSTEM_BEGIN, prefix_end, printable};
-use plinth_core::{DatabaseConfig, Error, Key, KeyRange, Result, Value};
+use plinth_core::{DatabaseConfig, Error, Key, KeyRange, Result, Uid, Value};
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either};
 use plinth_server::{NotCreated, create_database};
@@ -21,6 +21,8 @@ use plinth_terminal::{Outcome, interrupts};
 
 /// Limit of the check whether the database is locked. If it takes longer, the cluster counts as silent.
 const LOCK_LOOK: Duration = Duration::from_secs(1);
+/// A statement that takes longer may wait for a lock.
+const LOCK_LOOK_INTERVAL: Duration = Duration::from_millis(300);
 /// A controller that is there is found in less.
 const LEADER_LIMIT: Duration = Duration::from_secs(1);
 /// Number of reads for the new value after a watch has fired.
@@ -68,6 +70,12 @@ impl Session {
             transaction.set_option(*option)?;
         }
         Ok(transaction)
+    }
+
+    /// True if transactions pass the lock of a database.
+    pub fn passes_the_lock(&self) -> bool {
+        let mut options = self.options.iter();
+        options.any(|(_, option)| *option == TransactionOption::LockAware)
     }
 
     pub fn is_open(&self) -> bool {
@@ -165,9 +173,7 @@ impl Session {
             let asked = management::locked_with(&self.connection.database);
             let locked = plinth_runtime::timeout(LOCK_LOOK, asked).await;
             if let Some(Ok(Some(id))) = locked {
-                return Err(format!(
-                    "the database is locked; `unlock {id}' unlocks it, `option on lock_aware' passes the lock"
-                ));
+                return Err(locked_with(id));
             }
             return Err(self.connection.explain_silence().await);
         }
@@ -363,6 +369,31 @@ impl Session {
             }
         }
     }
+}
+
+/// What a statement gives, unless the database is locked: then it would wait until somebody opens it.
+pub async fn unless_locked<T>(
+    connection: &Connection,
+    statement: impl Future<Output = Outcome<T>>,
+) -> Outcome<T> {
+    let locked = async {
+        loop {
+            plinth_runtime::sleep(LOCK_LOOK_INTERVAL).await;
+            if let Ok(Some(id)) = management::locked_with(&connection.database).await {
+                return id;
+            }
+        }
+    };
+    match plinth_runtime::race(statement, locked).await {
+        Either::Left(answer) => answer,
+        Either::Right(id) => Err(locked_with(id)),
+    }
+}
+
+fn locked_with(id: Uid) -> String {
+    format!(
+        "the database is locked; `unlock {id}' unlocks it, `option on lock_aware' passes the lock"
+    )
 }
 
 fn no_transaction() -> String {

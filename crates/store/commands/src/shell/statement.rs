@@ -11,7 +11,7 @@ use plinth_access::Clients;
 use plinth_control::exclusion::Target;
 use plinth_control::management::ConfigChange;
 use plinth_coordination::cluster_file::parse_place;
-use plinth_core::similar::most_similar;
+use plinth_core::similar::{most_similar, question};
 use plinth_core::{DatabaseConfig, EngineKind, Key, Uid, Value};
 use plinth_rpc::Place;
 use plinth_runtime::Duration;
@@ -77,6 +77,15 @@ impl Statement {
             _ => false,
         }
     }
+
+    /// True if a locked database carries it out only for transactions that pass the lock.
+    pub fn needs_no_lock(&self) -> bool {
+        let of_tools = matches!(
+            self,
+            Statement::Kill(_) | Statement::Status(_) | Statement::Manage(_)
+        );
+        self.waits_unseen() && !of_tools
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,10 +96,17 @@ pub enum StatusKind {
     Json,
 }
 
+/// Before the words of a change that is refused without it.
+const FORCE: &[u8] = b"force";
+
 /// Changes of the database by an operator.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Management {
-    Configure(ConfigChange),
+    Configure {
+        change: ConfigChange,
+        /// Also if then one loss stops everything.
+        force: bool,
+    },
     Excluded,
     Exclude {
         targets: Vec<Target>,
@@ -106,9 +122,13 @@ pub enum Management {
     Setting(Setting),
     Throttle(Throttling),
     Distribute(Distributing),
-    /// `None`: the cluster chooses the best.
-    /// With whether `:tls` was said behind each.
-    Coordinators(Option<Vec<(Place, bool)>>),
+    Coordinators {
+        /// `None`: the cluster chooses the best.
+        /// With whether `:tls` was said behind each.
+        wanted: Option<Vec<(Place, bool)>>,
+        /// Also if then one loss stops everything.
+        force: bool,
+    },
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -256,9 +276,22 @@ fn parse_management(words: &Words) -> Result<Management, String> {
     let text = |i: usize| words.text(i);
     let arguments = words.arguments;
     Ok(match (words.name.as_str(), arguments.len()) {
-        ("configure", 1..) => Management::Configure(parse_change(arguments)?),
-        ("coordinators", 1) if text(0) == "auto" => Management::Coordinators(None),
-        ("coordinators", 1..) => Management::Coordinators(Some(parse_coordinators(words)?)),
+        ("configure" | "coordinators", 1..) if !matches!(arguments, [word] if word == FORCE) => {
+            let (force, arguments) = match arguments {
+                [word, rest @ ..] if word == FORCE => (true, rest),
+                all => (false, all),
+            };
+            match (words.name.as_str(), arguments) {
+                ("configure", _) => Management::Configure {
+                    change: parse_change(arguments)?,
+                    force,
+                },
+                (_, arguments) => Management::Coordinators {
+                    wanted: parse_coordinators(arguments)?,
+                    force,
+                },
+            }
+        }
         ("exclude", 0) => Management::Excluded,
         ("exclude", _) => parse_exclusion(words)?,
         ("include", 1) if text(0) == "all" => Management::Include(vec![]),
@@ -285,17 +318,24 @@ fn parse_management(words: &Words) -> Result<Management, String> {
     })
 }
 
-fn parse_coordinators(words: &Words) -> Result<Vec<(Place, bool)>, String> {
-    let places = (0..words.arguments.len()).map(|i| {
-        let text = words.text(i);
+/// `None` if the cluster is to choose them.
+fn parse_coordinators(words: &[Vec<u8>]) -> Result<Option<Vec<(Place, bool)>>, String> {
+    if matches!(words, [word] if word == b"auto") {
+        return Ok(None);
+    }
+    let places = words.iter().map(|word| {
+        let text = String::from_utf8_lossy(word);
         if text.starts_with("description=") {
             return Err("coordinators: the description is part of the cluster's name, and stays".into());
         }
         parse_place(&text).ok_or_else(|| {
-            format!("coordinators: `{text}' is neither ip:port nor host:port, perhaps with :tls behind it")
+            format!(
+                "coordinators: {}`{text}' is neither ip:port nor host:port, perhaps with :tls behind it",
+                question(&text, ["auto", "force"])
+            )
         })
     });
-    places.collect()
+    places.collect::<Result<_, _>>().map(Some)
 }
 
 fn parse_exclusion(words: &Words) -> Result<Management, String> {
@@ -369,7 +409,10 @@ fn parse_file_configuration(words: &Words) -> Result<Statement, String> {
     let change = fileconfigure::read(std::path::Path::new(std::ffi::OsStr::from_bytes(name)))?;
     match is_new {
         true => Ok(Statement::ConfigureNew(new_configuration(change))),
-        false => Ok(Statement::Manage(Management::Configure(change))),
+        false => Ok(Statement::Manage(Management::Configure {
+            change,
+            force: false,
+        })),
     }
 }
 
@@ -389,8 +432,9 @@ const TENANTS_ARE_THERE: &str = "configure: `tenant_mode=' is not known: a datab
 
 /// The line about a word of `configure` that is none.
 fn no_configuration(word: &str) -> String {
-    const WORDS: [&str; 12] = [
+    const WORDS: [&str; 13] = [
         "new",
+        "force",
         "single",
         "double",
         "triple",

@@ -4,7 +4,7 @@
 use super::answer::{Answer, Form};
 use super::complete::Completer;
 use super::editor::{self, Editor};
-use crate::Outcome;
+use crate::{Outcome, interrupts};
 use plinth_runtime::real::interrupted_by_user;
 use plinth_runtime::{Either, race};
 use std::io::IsTerminal;
@@ -113,6 +113,7 @@ async fn interact<S: Session>(session: &mut S, form: Form) -> Outcome {
         "plinth {}: `help' lists the statements, `exit' leaves.",
         env!("CARGO_PKG_VERSION")
     );
+    interrupts::are_heard();
     let name = session.prompt().split(' ').next().unwrap_or_default();
     let mut editor = Editor::new(session.completer(), name);
     loop {
@@ -126,7 +127,7 @@ async fn interact<S: Session>(session: &mut S, form: Form) -> Outcome {
         let statements = match S::parse(&line) {
             Ok(statements) => statements,
             Err(error) => {
-                eprintln!("ERROR: {error}");
+                crate::say!("ERROR: {error}");
                 continue;
             }
         };
@@ -141,7 +142,7 @@ async fn interact<S: Session>(session: &mut S, form: Form) -> Outcome {
             match answer {
                 Ok(answer) => show(&answer, form),
                 Err(error) => {
-                    eprintln!("ERROR: {error}");
+                    crate::say!("ERROR: {error}");
                     break;
                 }
             }
@@ -173,7 +174,7 @@ fn interrupted<S: Session>(session: &S) -> String {
 fn show(answer: &Answer, form: Form) {
     print(&answer.render(form));
     if let Some(aside) = answer.aside(form) {
-        eprintln!("{aside}");
+        crate::say!("{aside}");
     }
 }
 
