@@ -191,6 +191,10 @@ pub async fn run(
     let mut trees = Vec::new();
     for server in &plan.servers {
         let (name, addresses) = (&server.name, &server.addresses);
+        tell(&format!(
+            "{name}: removing what an earlier run has left, and making {} records",
+            plan.nodes
+        ));
         let removed = setup::remove(addresses).await;
         let removed = removed.map_err(|why| at(server, &why))?;
         if removed > 0 {
@@ -496,7 +500,16 @@ async fn open_all(load: &Rc<Load>, clients: usize) -> Result<Vec<Line>, String> 
     let opened = join_all(opening.collect::<Vec<_>>()).await;
     let opened: Result<Vec<Vec<Line>>, _> = opened.into_iter().collect();
     let opened =
-        opened.map_err(|failure| format!("not all of {clients} sessions can begin: {failure}"))?;
+        opened.map_err(|failure| {
+            let remedy = match &failure {
+                Failure::Lost(_) => {
+                    "; a server may allow an address so many connections and no more: \
+                     --max-connections-per-address of a gateway, maxClientCnxns of ZooKeeper; or say fewer --clients"
+                }
+                _ => "",
+            };
+            format!("not all of {clients} sessions can begin: {failure}{remedy}")
+        })?;
     Ok(opened.into_iter().flatten().collect())
 }
 

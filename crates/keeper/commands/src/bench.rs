@@ -9,6 +9,7 @@ use plinth_runtime::{Duration, random};
 use plinth_terminal::choices::{among, none_such};
 use plinth_terminal::commands::{Commands, wrong_usage};
 use plinth_terminal::numbers::within;
+use plinth_terminal::outputs::why_not_read;
 use plinth_terminal::outputs::{check_writable, write_page};
 use plinth_terminal::process::raise_file_limit;
 use plinth_terminal::seconds::{parse_positive, parse_seconds};
@@ -223,12 +224,12 @@ fn measure(arguments: &Run) -> Outcome {
         reach(&plan).await?;
         let calibration =
             Calibration::of(arguments.calibration.as_deref(), &arguments.directory).await?;
-        eprintln!("plinth: seed {}", plan.seed);
+        plinth_terminal::say!("plinth: seed {}", plan.seed);
         let mut objects: Vec<Value> = Vec::new();
         let mut written = Ok(());
         let outcome = run_all(
             &plan,
-            |line| eprintln!("plinth: {line}"),
+            |line| plinth_terminal::say!("plinth: {line}"),
             |compared| {
                 let mut measured = report::objects(&plan, &compared);
                 if !arguments.json {
@@ -254,7 +255,8 @@ fn make_page(arguments: &Report) -> Outcome {
     let mut runs = Vec::new();
     for file in &arguments.files {
         let at = |what: String| format!("{}: {what}", file.display());
-        let text = std::fs::read_to_string(file).map_err(|error| at(error.to_string()))?;
+        let cannot = |error: std::io::Error| at(why_not_read(&error, "bench report FILE"));
+        let text = std::fs::read_to_string(file).map_err(cannot)?;
         let of_file = parse_runs(&text).map_err(at)?;
         if !of_file.iter().all(|run| run["kinds"].is_object()) {
             return Err(at(

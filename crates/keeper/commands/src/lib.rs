@@ -46,6 +46,11 @@ enum Command {
         ),
     ]))]
     Status(tree::StatusArguments),
+    /// List the trees of a cluster
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth keeper list -C plinth.cluster", "The name of each, and whether it is whole"),
+    ]))]
+    List(tree::ListArguments),
     /// Show where the time of a write goes, through gateway, proxy, log and back
     #[command(after_help = plinth_terminal::examples(&[
         ("plinth keeper trace-one -C plinth.cluster", "A node that it makes, at the first gateway found"),
@@ -114,6 +119,7 @@ fn run(Commands { command }: Commands<Command>) -> Outcome {
     match command {
         Command::Server(arguments) => server::run(&arguments),
         Command::Status(arguments) => tree::status(&arguments),
+        Command::List(arguments) => tree::list(&arguments),
         Command::TraceOne(arguments) => trace_one::run(&arguments),
         Command::Import(arguments) => migrate::import(arguments),
         Command::Export(arguments) => migrate::export(arguments),

@@ -158,8 +158,7 @@ pub fn import(arguments: ImportArguments) -> Outcome {
             }
             (None, None) => Err("name a source: --from or --from-files".into()),
         }
-    })
-    .map_err(connect::with_hint)?;
+    })?;
     bar.finish_and_clear();
     report_import(&imported, files, tree.json, began());
     Ok(())
@@ -221,7 +220,7 @@ fn report_import(imported: &Imported, files: Option<Vec<String>>, json: bool, se
     row("last zxid", format!("{:#x}", imported.last_zxid));
     row("seconds", format!("{seconds:.1}"));
     if imported.sasl > 0 {
-        eprintln!(
+        plinth_terminal::say!(
             "{} nodes name SASL users in their access lists; the keeper has no such users",
             imported.sasl
         );
@@ -284,7 +283,7 @@ pub fn export(arguments: ExportArguments) -> Outcome {
     {
         place.abandon();
     }
-    let (exported, extracted) = done.map_err(connect::with_hint)?;
+    let (exported, extracted) = done?;
     bar.finish_and_clear();
     report_export(&exported, &extracted, tree.json, began());
     Ok(())
@@ -292,9 +291,9 @@ pub fn export(arguments: ExportArguments) -> Outcome {
 
 /// Says on standard error what a list of nodes is, and the first of them.
 fn show_paths(what: &str, paths: impl IntoIterator<Item = impl Display>) {
-    eprintln!("{what}");
+    plinth_terminal::say!("{what}");
     let shown = paths.into_iter().take(UNREADABLE_SHOWN);
-    shown.for_each(|path| eprintln!("  {path}"));
+    shown.for_each(|path| plinth_terminal::say!("  {path}"));
 }
 
 fn report_export(exported: &Exported, extracted: &Extracted, json: bool, seconds: f64) {

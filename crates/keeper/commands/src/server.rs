@@ -108,6 +108,7 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
     // A gateway needs no more, whatever its file gives.
     let credentials = cluster.credentials(Identity::Client);
     let connection = Connection::over(file.clone(), cluster, credentials, SILENCE);
+    let in_common = options.in_common();
     let listening = Keeper::listen(connection.database.clone(), doors, options);
     let keeper = listening.await.map_err(at)?;
     let questions = match arguments.pages {
@@ -125,7 +126,7 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
         let doors = [Some(keeper.address()), keeper.secure_address()];
         let mut doors: Vec<String> = doors.iter().flatten().map(ToString::to_string).collect();
         doors.dedup();
-        eprintln!(
+        plinth_terminal::say!(
             "plinth: keeper server: listens for ZooKeeper's clients at {}; its cluster is that of {}",
             doors.join(" and "),
             file.display()
@@ -133,7 +134,8 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
     }
     let serving = race(keeper.serve(), admin::answer(&keeper, questions));
     let serving = race(serving, tell_when_stopped(&keeper, &at));
-    let serving = race(serving, tell(arguments, &keeper, &connection));
+    let telling = tell(arguments, &keeper, &connection, &in_common);
+    let serving = race(serving, telling);
     let ended = unless_interrupted(serving).await.map_err(&at)?;
     keeper.log_stop().await;
     match ended {
@@ -143,13 +145,49 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
 }
 
 /// Tells of what operators should know, for ever, unless somebody else does.
-async fn tell(arguments: &Arguments, keeper: &Keeper, connection: &Connection) {
+async fn tell(arguments: &Arguments, keeper: &Keeper, connection: &Connection, in_common: &str) {
     if arguments.serving.tells_of_itself() {
         let most = arguments.clients.max_connections_per_address();
         let refusing = tell_of_refusals(keeper, most);
-        race(tell_of_silence(arguments, keeper, connection), refusing).await;
+        let differing = tell_of_others(arguments, keeper, connection, in_common);
+        let both = race(refusing, differing);
+        race(tell_of_silence(arguments, keeper, connection), both).await;
     }
     std::future::pending().await
+}
+
+/// Says which other gateways of the tree have not what all should have in common, once this one serves.
+async fn tell_of_others(
+    arguments: &Arguments,
+    keeper: &Keeper,
+    connection: &Connection,
+    in_common: &str,
+) {
+    while !keeper.is_in_touch() {
+        sleep(LOOK).await;
+    }
+    let tree = &arguments.tree;
+    let others = left::alive(&connection.database, tree).await;
+    let own = keeper.address().to_string();
+    for (address, theirs) in others.unwrap_or_default() {
+        if address != own
+            && let Some(line) = differing(&address, &theirs, in_common)
+        {
+            plinth_terminal::say!("plinth: keeper server: {line}");
+        }
+    }
+    std::future::pending().await
+}
+
+/// The line about another gateway of the tree.
+fn differing(address: &str, theirs: &str, own: &str) -> Option<String> {
+    let differ = !theirs.is_empty() && theirs != own;
+    differ.then(|| {
+        format!(
+            "the gateway at {address} serves the same tree with other flags: there are {theirs}, and here {own}; give \
+             all the same --tick-ms, --min-session-timeout-ms, --max-session-timeout-ms and --enforce-quota"
+        )
+    })
 }
 
 /// Says which coordinators do not answer when the database has been silent for a while, and when it is there again.
@@ -160,13 +198,13 @@ async fn tell_of_silence(arguments: &Arguments, keeper: &Keeper, connection: &Co
         if keeper.is_in_touch() {
             heard = now();
             if is_told {
-                eprintln!("plinth: keeper server: its database answers again");
+                plinth_terminal::say!("plinth: keeper server: its database answers again");
                 is_told = false;
             }
         } else if !is_told && heard.elapsed() >= SILENCE && keeper.stopped().is_none() {
             let why = why_it_waits(arguments, connection).await;
             if !keeper.is_in_touch() {
-                eprintln!("plinth: keeper server: its clients wait: {why}");
+                plinth_terminal::say!("plinth: keeper server: its clients wait: {why}");
                 is_told = true;
             }
         }
@@ -204,7 +242,7 @@ async fn tell_of_refusals(keeper: &Keeper, most: usize) {
         let (refused, address) = keeper.refused();
         if let Some(address) = address.filter(|_| refused > told) {
             let new = refused - told;
-            eprintln!(
+            plinth_terminal::say!(
                 "plinth: keeper server: {address} has {most} connections, as many as an address may have: {new} more \
                  were refused (--max-connections-per-address)"
             );
@@ -218,13 +256,28 @@ async fn tell_of_refusals(keeper: &Keeper, most: usize) {
 /// that line, before this comes to its turn.)
 async fn tell_when_stopped(keeper: &Keeper, at: impl Fn(String) -> String) {
     let why = keeper.until_stopped().await;
-    eprintln!("plinth: {}; it serves nobody", at(why));
+    plinth_terminal::say!("plinth: {}; it serves nobody", at(why));
     std::future::pending().await
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gateway_with_other_flags_is_named_with_both() {
+        let (a, b) = ("time-outs from 1 to 2 ms", "time-outs from 1 to 3 ms");
+        assert_eq!(differing("10.0.0.1:2181", a, a), None);
+        assert_eq!(
+            differing("10.0.0.1:2181", "", a),
+            None,
+            "it is an older one"
+        );
+        let line = differing("10.0.0.1:2181", a, b).expect("they differ");
+        for words in ["10.0.0.1:2181", a, b, "--tick-ms"] {
+            assert!(line.contains(words), "{line}");
+        }
+    }
 
     #[test]
     fn a_tree_that_cannot_be_opened_is_told_as_the_cause() {

@@ -88,8 +88,7 @@ pub fn run(arguments: &TraceArguments) -> Outcome {
         let seen = trace(&client, server, other, arguments.path.as_deref()).await;
         let _ = timeout(limit, client.0.close()).await;
         seen
-    })
-    .map_err(connect::with_hint)?;
+    })?;
     match arguments.json {
         true => println!("{}", to_json(&seen)),
         false => print(&seen),

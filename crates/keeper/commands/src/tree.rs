@@ -52,18 +52,57 @@ pub struct DropArguments {
     json: bool,
 }
 
+#[derive(clap::Args, Debug)]
+pub struct ListArguments {
+    #[command(flatten)]
+    cluster: ClusterArguments,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn list(arguments: &ListArguments) -> Outcome {
+    let trees = connect::block_on(async {
+        let connection = arguments.cluster.connect().await?;
+        connection.limit_transactions();
+        let (database, mut trees) = (&connection.database, Vec::new());
+        let failed = |error| format!("the database: {}", connect::explain(error));
+        for tree in left::trees(database).await.map_err(failed)? {
+            let state = left::state_of(database, &tree).await.map_err(failed)?;
+            trees.push((tree, state.to_string()));
+        }
+        Ok(trees)
+    })?;
+    for (tree, state) in &trees {
+        match arguments.json {
+            true => println!("{}", serde_json::json!({ "tree": tree, "state": state })),
+            false => println!("{tree}  {state}"),
+        }
+    }
+    if trees.is_empty() && !arguments.json {
+        plinth_terminal::say!("there is no tree; a gateway makes one: `plinth keeper server'");
+    }
+    Ok(())
+}
+
 pub fn status(arguments: &StatusArguments) -> Outcome {
     let tree = &arguments.tree;
-    let found = connect::block_on(async {
+    let (found, advice) = connect::block_on(async {
         let connection = tree.connect().await?;
-        let looking = left::look(&connection.database, &tree.tree);
-        looking
+        let database = &connection.database;
+        let looking = left::look(database, &tree.tree);
+        let found = looking
             .await
-            .map_err(|error| tree.failed(connect::explain(error)))
+            .map_err(|error| tree.failed(connect::explain(error)))?;
+        let mut advice = advice(&tree.tree, found.state);
+        if found.state == State::Absent {
+            advice.insert(0, left::none_such(database, &tree.tree).await);
+        }
+        Ok((found, advice))
     })?;
     match arguments.json {
-        true => print_json(&tree.tree, &found),
-        false => print(&tree.tree, &found),
+        true => print_json(&tree.tree, &found, &advice),
+        false => print(&tree.tree, &found, &advice),
     }
     match found.state {
         State::Whole => Ok(()),
@@ -71,19 +110,19 @@ pub fn status(arguments: &StatusArguments) -> Outcome {
     }
 }
 
-fn print_json(tree: &str, left: &Left) {
+fn print_json(tree: &str, left: &Left, advice: &[String]) {
     let Left {
         counted, totals, ..
     } = left;
     let document = serde_json::json!({
         "tree": tree, "state": left.state.to_string(), "is_whole": left.state == State::Whole, "nodes": counted.nodes,
         "ephemerals": counted.ephemerals, "sessions": counted.sessions, "gateways": left.gateways,
-        "has_stream": left.has_stream, "znode_count": totals.nodes, "advice": advice(tree, left.state),
+        "has_stream": left.has_stream, "znode_count": totals.nodes, "advice": advice,
     });
     println!("{document}");
 }
 
-fn print(tree: &str, left: &Left) {
+fn print(tree: &str, left: &Left, advice: &[String]) {
     let row = |name: &str, value: String| println!("  {name:<22} {value}");
     println!("tree `{tree}': {}", left.state);
     // The tree's own number has the root twice, as ZooKeeper's.
@@ -107,7 +146,7 @@ fn print(tree: &str, left: &Left) {
     );
     let stream = if left.has_stream { "there" } else { "missing" };
     row("stream of changes", stream.into());
-    for line in advice(tree, left.state) {
+    for line in advice {
         println!("{line}");
     }
 }
@@ -115,7 +154,11 @@ fn print(tree: &str, left: &Left) {
 /// What an operator can do about it.
 fn advice(tree: &str, state: State) -> Vec<String> {
     match state {
-        State::Whole | State::Absent => Vec::new(),
+        State::Whole => Vec::new(),
+        State::Absent => vec![format!(
+            "A gateway that starts makes an empty one: `plinth keeper server --tree {tree}'; one that has served it \
+             before it was dropped serves nobody until it is started again."
+        )],
         State::Importing => vec![
             "Let the import end, or begin it again; `plinth keeper drop' gives the tree up.".into(),
         ],
@@ -144,7 +187,7 @@ fn advice(tree: &str, state: State) -> Vec<String> {
 
 pub fn drop(arguments: &DropArguments) -> Outcome {
     let tree = &arguments.tree;
-    let (removed, serving) = connect::block_on(async {
+    let (removed, serving, none) = connect::block_on(async {
         let connection = tree.connect().await?;
         let database = &connection.database;
         let serving = match arguments.whole {
@@ -159,7 +202,11 @@ pub fn drop(arguments: &DropArguments) -> Outcome {
         let removed = removing
             .await
             .map_err(|error| tree.failed(connect::explain(error)))?;
-        Ok((removed, serving))
+        let none = match removed {
+            Removed::Nothing => left::none_such(database, &tree.tree).await,
+            _ => String::new(),
+        };
+        Ok((removed, serving, none))
     })?;
     let name = &tree.tree;
     match removed {
@@ -172,14 +219,14 @@ pub fn drop(arguments: &DropArguments) -> Outcome {
         Removed::Done => {
             println!("tree `{name}' is dropped; the next gateway that starts makes an empty one");
             if !serving.is_empty() {
-                eprintln!(
+                plinth_terminal::say!(
                     "who served it serves nobody until it is started again: {}",
                     serving.join(", ")
                 );
             }
             Ok(())
         }
-        Removed::Nothing => Err(format!("tree `{name}': there is none")),
+        Removed::Nothing => Err(none),
         Removed::Whole => Err(format!(
             "tree `{name}' has its nodes; `plinth keeper export' keeps a copy of a whole one, and --whole drops it \
              with all of them"
@@ -206,6 +253,13 @@ fn refuse_served(tree: &str, serving: &[String]) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tree_that_is_gone_has_advice_for_those_who_have_served_it() {
+        let lines = advice("a", State::Absent);
+        assert!(lines[0].contains("serves nobody until it is started again"));
+        assert!(lines[0].contains("`plinth keeper server --tree a'"));
+    }
 
     #[test]
     fn a_tree_that_is_served_is_not_dropped_and_its_gateways_are_named() {

@@ -2,7 +2,7 @@
 
 use crate::contact::hold;
 use crate::gone::Gone;
-use crate::life::address_in;
+use crate::life::{address_in, said_in};
 use crate::setup;
 use crate::store::Most;
 use crate::stored::read_page;
@@ -11,9 +11,10 @@ use crate::tree::totals::Totals;
 use bytes::Bytes;
 use plinth_client::{Database, Transaction};
 use plinth_core::key::KeyRange;
+use plinth_core::similar::question;
 use plinth_core::{Error, Result};
 use plinth_runtime::{Boxed, now, sleep};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Bytes of rows that are read at one version.
@@ -121,19 +122,71 @@ pub fn state_of<'a>(database: &'a Database, tree: &'a str) -> Boxed<'a, Result<S
 /// # Errors
 /// Those of the database.
 pub fn serving<'a>(database: &'a Database, tree: &'a str) -> Boxed<'a, Result<Vec<String>>> {
+    Box::pin(async move { Ok(alive(database, tree).await?.into_keys().collect()) })
+}
+
+/// The gateways that serve the tree now, with what they should have in common; empty of one that does not say.
+///
+/// # Errors
+/// Those of the database.
+pub fn alive<'a>(
+    database: &'a Database,
+    tree: &'a str,
+) -> Boxed<'a, Result<BTreeMap<String, String>>> {
     Box::pin(async move {
         let rows = Rows::new(tree);
         let first = leases(database, &rows).await?;
         // Longer than two beats of any gateway.
         let until = now() + 2 * hold();
-        let mut alive = BTreeSet::new();
+        let mut alive = BTreeMap::new();
         while alive.len() < first.len() && now() < until {
             sleep(hold() / 4).await;
             let later = leases(database, &rows).await?;
             let changed = later.into_iter().filter(|lease| !first.contains(lease));
-            alive.extend(changed.map(|(_, row)| address_in(&row)));
+            alive.extend(changed.map(|(_, row)| said_in(&row)));
         }
-        Ok(alive.into_iter().collect())
+        Ok(alive)
+    })
+}
+
+/// The names of all trees of which something is there.
+///
+/// # Errors
+/// Those of the database.
+pub fn trees(database: &Database) -> Boxed<'_, Result<Vec<String>>> {
+    Box::pin(async move {
+        let looking = database.run(async |transaction| {
+            let mut names = setup::streams(&transaction).await?;
+            let (mut begin, end) = Rows::of_all_trees();
+            loop {
+                let range = KeyRange::new(begin, end.clone());
+                let first = read_page(
+                    &transaction,
+                    range,
+                    Most {
+                        rows: 1,
+                        ..Most::ALL
+                    },
+                )
+                .await?;
+                let Some((key, _)) = first.rows.first() else {
+                    return Ok(names);
+                };
+                let (name, behind) = Rows::tree_of(key);
+                begin = behind;
+                names.extend(name);
+            }
+        });
+        Ok(looking.await?.into_iter().collect())
+    })
+}
+
+/// The line about a tree that is not there, with the one that was meant.
+pub fn none_such<'a>(database: &'a Database, tree: &'a str) -> Boxed<'a, String> {
+    Box::pin(async move {
+        let trees = trees(database).await.unwrap_or_default();
+        let meant = question(tree, trees.iter().map(String::as_str));
+        format!("there is no tree `{tree}'; {meant}`plinth keeper list' shows those there are")
     })
 }
 

@@ -92,6 +92,18 @@ impl Options {
         (shortest, longest.max(shortest))
     }
 
+    /// What all gateways of a tree need the same, in words: a session that moves lives as long, and no write passes at
+    /// one that another refuses.
+    pub fn in_common(&self) -> String {
+        let (shortest, longest) = self.session_timeouts_ms();
+        let quotas = if self.enforce_quota {
+            "enforced"
+        } else {
+            "not enforced"
+        };
+        format!("time-outs from {shortest} to {longest} ms, quotas {quotas}")
+    }
+
     /// Whom no access list stops.
     pub fn supers(&self) -> acl::Supers<'_> {
         acl::Supers {
@@ -123,14 +135,23 @@ pub struct Gateway {
     pub frames: Rc<Frames>,
 }
 
-/// A gateway's row: `beat: 8 | address`.
-fn lease_row(beat: u64, address: SocketAddr) -> Vec<u8> {
-    [&beat.to_be_bytes()[..], address.to_string().as_bytes()].concat()
+/// A gateway's row: `beat: 8 | address | " " | what all have in common`.
+fn lease_row(beat: u64, address: SocketAddr, in_common: &str) -> Vec<u8> {
+    let text = format!("{address} {in_common}");
+    [&beat.to_be_bytes()[..], text.as_bytes()].concat()
 }
 
 /// Where the gateway with this row is reached, as it says.
 pub fn address_in(lease: &[u8]) -> String {
-    String::from_utf8_lossy(lease.get(8..).unwrap_or_default()).into_owned()
+    said_in(lease).0
+}
+
+/// Where the gateway with this row is reached, and what it should have in common with the others; empty if it does not
+/// say.
+pub fn said_in(lease: &[u8]) -> (String, String) {
+    let text = String::from_utf8_lossy(lease.get(8..).unwrap_or_default());
+    let (address, in_common) = text.split_once(' ').unwrap_or((&text, ""));
+    (address.to_owned(), in_common.to_owned())
 }
 
 /// See the module.
@@ -147,6 +168,7 @@ pub struct Life {
     /// Of the tree, at most a second old.
     pub totals: Cell<Totals>,
     address: SocketAddr,
+    in_common: String,
     beats: Cell<u64>,
 }
 
@@ -181,6 +203,7 @@ impl Life {
             is_first: Cell::new(false),
             totals: Cell::default(),
             address: gateway.address,
+            in_common: gateway.options.in_common(),
             beats: Cell::new(0),
         };
         Ok(Rc::new(life))
@@ -239,7 +262,8 @@ impl Life {
         let beat = self.beats.get() + 1;
         self.beats.set(beat);
         let mut sent = Moment::now();
-        if !self.pipeline.beat(lease_row(beat, self.address)).await {
+        let row = lease_row(beat, self.address, &self.in_common);
+        if !self.pipeline.beat(row).await {
             return false;
         }
         if self.contact.may_have_lost() && self.pipeline.refreshed().await.is_err() {

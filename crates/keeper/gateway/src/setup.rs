@@ -20,6 +20,7 @@ use plinth_core::version::Versionstamp;
 use plinth_core::{Error, KeySelector, MutationKind, Result, Version};
 use plinth_runtime::Boxed;
 use plinth_runtime::trace_warn;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// Version of the format of rows and entries.
@@ -39,6 +40,19 @@ pub struct Opened {
 /// The stream of changes of a tree.
 fn stream_name(name: &str) -> String {
     format!("keeper/{name}")
+}
+
+/// The names of the trees that have a stream of changes.
+///
+/// # Errors
+/// They cannot be read.
+pub async fn streams(transaction: &Transaction) -> Result<BTreeSet<String>> {
+    let streams = transaction.list_streams().await?;
+    let names = streams.iter().filter_map(|info| {
+        let name = std::str::from_utf8(&info.name).ok()?;
+        name.strip_prefix(&stream_name("")).map(str::to_owned)
+    });
+    Ok(names.collect())
 }
 
 async fn create_stream(transaction: &Transaction, name: &str) -> Result<()> {

@@ -3,6 +3,7 @@
 use super::gateways::{Gateway, create, set_to};
 use plinth_client::Database;
 use plinth_client::testing::MemoryCluster;
+use plinth_keeper::Options;
 use plinth_keeper::client::Client;
 use plinth_keeper::left;
 use plinth_keeper::tree::rows::Rows;
@@ -371,6 +372,29 @@ fn a_gateway_does_not_go_on_with_another_tree_in_the_place_of_its_own() {
 }
 
 #[test]
+fn each_tree_of_which_something_is_there_is_listed_and_the_one_that_was_meant_is_named() {
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        let database = cluster.database();
+        let trees = async || left::trees(&database).await.expect("read");
+        assert!(trees().await.is_empty());
+        let gateway = Gateway::start(&cluster).await;
+        made(&gateway.client().await, "/a").await;
+        let writing = database.run(async |transaction| {
+            transaction.set(Rows::new("importing").meta(), "x");
+            transaction.set("keeper/no tree", "x");
+            Ok(())
+        });
+        writing.await.expect("written");
+        assert_eq!(trees().await, ["default", "importing"]);
+        let line = left::none_such(&database, "defaul").await;
+        assert!(line.contains("did you mean `default'?"), "{line}");
+        clear_everything(&cluster).await;
+        assert_eq!(trees().await, ["default"], "its stream is left");
+    });
+}
+
+#[test]
 fn who_serves_a_tree_is_known_by_leases_that_change() {
     block_on(async {
         let cluster = MemoryCluster::new();
@@ -393,6 +417,12 @@ fn who_serves_a_tree_is_known_by_leases_that_change() {
         leaving.await.expect("written");
         let look = left::look(&database, "default").await.expect("read");
         assert_eq!(look.gateways, [&address[..]], "it is listed once");
+        let alive = left::alive(&database, "default").await.expect("read");
+        let in_common = Options::default().in_common();
+        assert_eq!(
+            alive.into_iter().collect::<Vec<_>>(),
+            [(address.clone(), in_common)]
+        );
         assert_eq!(serving().await, [&address[..]]);
     });
 }

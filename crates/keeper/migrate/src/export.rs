@@ -87,7 +87,7 @@ impl Place {
 
 fn at(path: &Path) -> impl Fn(std::io::Error) -> String {
     let path = path.display().to_string();
-    move |error| format!("{path}: {error}")
+    move |error| format!("{path}: {error}; choose another directory with --to-files")
 }
 
 /// Writes a snapshot into the data directory of a server of ZooKeeper, which then starts from it. The file has its

@@ -16,6 +16,7 @@ use plinth_client::{
 };
 use plinth_core::version::Versionstamp;
 use plinth_core::{Error, Key, KeySelector, Result, Value, Version};
+use plinth_keeper::left;
 use plinth_keeper::paths;
 use plinth_keeper::setup::{self, Opened};
 use plinth_keeper::tree::change::{Change, parse_entry};
@@ -80,7 +81,7 @@ fn read_tree<'a>(
             database.run(async |transaction| setup::open_existing(&transaction, &rows, tree).await);
         let opened = match opening.await {
             Ok(Some(opened)) => opened,
-            Ok(None) => return Err(format!("tree `{tree}': there is none")),
+            Ok(None) => return Err(left::none_such(database, tree).await),
             Err(Error::unsupported_format_version) => {
                 return Err(format!("tree `{tree}': its import has not ended"));
             }

@@ -7,7 +7,7 @@ use crate::jute::{Damage, Fault};
 use crate::log::Log;
 use crate::{Outcome, Tell, snapshot};
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// ZooKeeper's servers keep their files in this directory of their data directory.
@@ -75,9 +75,13 @@ pub fn load(directories: &[PathBuf], tell: Tell<'_>) -> Outcome<Loaded> {
     }
     let Some((image, from)) = found else {
         return Err(faults.into_iter().next().unwrap_or_else(|| {
-            format!(
-                "{shown}: no snapshot is there; name the data directory of a server of ZooKeeper"
-            )
+            let remedy = match logs.is_empty() {
+                true => "name the data directory of a server of ZooKeeper",
+                false => {
+                    "only logs: name the data directory, too, by another --from-files, if the logs lie apart from it"
+                }
+            };
+            format!("{shown}: no snapshot is there; {remedy}")
         }));
     };
     let mut loaded = Loaded {
@@ -142,7 +146,17 @@ fn named(directories: &[PathBuf], kind: &str) -> Outcome<Vec<Named>> {
     for directory in directories {
         let inner = directory.join(VERSION_DIRECTORY);
         let directory: &Path = if inner.is_dir() { &inner } else { directory };
-        let at = |error: std::io::Error| format!("{}: {error}", directory.display());
+        let at = |error: std::io::Error| {
+            let what = match error.kind() {
+                ErrorKind::NotFound => "there is none".into(),
+                ErrorKind::NotADirectory => "it is no directory".into(),
+                _ => error.to_string(),
+            };
+            format!(
+                "{}: {what}; name the data directory of a server of ZooKeeper with --from-files",
+                directory.display()
+            )
+        };
         for entry in std::fs::read_dir(directory).map_err(at)? {
             let path = entry.map_err(at)?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -203,7 +217,10 @@ mod tests {
             Err(line) => assert!(line.contains(why), "{line}"),
             Ok(_) => panic!("{why}"),
         };
-        refused("no snapshot is there");
+        refused("no snapshot is there; name the data directory");
+        std::fs::write(empty.join("log.1"), "").expect("written");
+        refused("only logs: name the data directory, too");
+        std::fs::remove_file(empty.join("log.1")).expect("removed");
         let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
         let copy = |from: &str, to: &str| {
             std::fs::copy(data.join(from), empty.join(to)).expect("copied");

@@ -38,6 +38,20 @@ pub struct Link {
     has_watch: Cell<bool>,
 }
 
+/// The line about users whom the server does not know, with the schemes by which they were named: it may be that
+/// somebody has left one out.
+fn unknown_user(auth: &[(String, String)]) -> String {
+    let schemes: Vec<String> = auth
+        .iter()
+        .map(|(scheme, _)| format!("`{scheme}'"))
+        .collect();
+    format!(
+        "the server refuses --auth (AuthFailed), with the scheme {}: name scheme and user, as in \
+         digest:user:password",
+        schemes.join(", ")
+    )
+}
+
 impl Link {
     /// `number` spreads links over servers. `watched` is a path of which the link is told all changes.
     pub fn new(servers: Rc<Servers>, number: usize, watched: Option<Text>) -> Link {
@@ -97,6 +111,9 @@ impl Link {
                     return Ok(client);
                 }
                 Err(Failure::Lost) => format!("{address}: no ZooKeeper answers there"),
+                Err(Failure::Refused(Code::AUTH_FAILED)) => {
+                    return Err(format!("{address}: {}", unknown_user(&self.servers.auth)));
+                }
                 Err(failure) => return Err(format!("{address}: {failure}")),
             };
             self.next.set(self.next.get() + 1);
@@ -218,5 +235,17 @@ fn settled(answered: Answered) -> Outcome<Option<Result<Answer, Code>>> {
         Err(Failure::Refused(code)) => Ok(Some(Err(code))),
         Err(Failure::Lost) => Ok(None),
         Err(failure) => Err(failure.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_who_is_refused_is_told_the_scheme_that_was_named() {
+        let line = unknown_user(&[("bob".into(), "pw".into())]);
+        assert!(line.contains("the scheme `bob'"), "{line}");
+        assert!(line.ends_with("as in digest:user:password"), "{line}");
     }
 }

@@ -279,7 +279,7 @@ async fn clear_everything(cluster: &Cluster) {
     }
     assert!(cluster.plinth(&["keeper", "drop"]).status.success());
     let line = common::error_line(&cluster.plinth(&["keeper", "drop"]));
-    assert!(line.contains("there is none"), "{line}");
+    assert!(line.contains("there is no tree `default'"), "{line}");
     let _anew = start_gateway(cluster, address(1), &[]);
     let client = connect(address(1), None).await;
     ask(&client, app).await.expect("created again");

@@ -76,6 +76,21 @@ impl Rows {
         }
     }
 
+    /// Where the rows of all trees begin and end.
+    pub fn of_all_trees() -> (Vec<u8>, Vec<u8>) {
+        (b"keeper/".to_vec(), b"keeper0".to_vec())
+    }
+
+    /// The name of the tree with this row, and where the next tree may begin. Whatever else lies there has no name.
+    pub fn tree_of(key: &[u8]) -> (Option<String>, Vec<u8>) {
+        let name = key.strip_prefix(b"keeper/").unwrap_or_default();
+        let end = name.iter().position(|byte| *byte == 0);
+        match end.map(|end| std::str::from_utf8(&name[..end])) {
+            Some(Ok(name)) => (Some(name.to_owned()), Rows::new(name).all().end.to_vec()),
+            _ => (None, [key, b"\0"].concat()),
+        }
+    }
+
     fn key(&self, parts: &[&[u8]]) -> Vec<u8> {
         let mut key =
             Vec::with_capacity(self.prefix.len() + 24 + parts.last().map_or(0, |p| p.len()));
