@@ -13,9 +13,14 @@ use plinth_terminal::{Outcome, connect};
 use std::path::PathBuf;
 
 #[derive(clap::Args, Debug)]
+#[command(arg_required_else_help = true)]
 pub struct Arguments {
-    /// What to measure; `list` explains the parts. Default: all
-    #[arg(value_name = "PART", hide_possible_values = true, value_parser = among(offered(), parse_part))]
+    /// What to measure: parts, or `all` of them, for some minutes; `list` explains them [default, with flags: all]
+    #[arg(
+        value_name = "PART",
+        hide_possible_values = true,
+        value_parser = among(offered(), parse_part)
+    )]
     parts: Vec<Asked>,
     /// Seconds of each measured interval
     #[arg(long, alias = "seconds", value_name = "SECONDS", default_value_t = 2.0, value_parser = parse_positive)]
@@ -40,21 +45,24 @@ pub struct Arguments {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asked {
     List,
+    All,
     One(Part),
 }
 
 /// Words for [`parse_part`].
 fn offered() -> impl Iterator<Item = &'static str> {
-    Part::ALL.into_iter().map(Part::name).chain(["list"])
+    Part::ALL.into_iter().map(Part::name).chain(["all", "list"])
 }
 
 fn parse_part(name: &str) -> Result<Asked, String> {
-    if name == "list" {
-        return Ok(Asked::List);
+    match name {
+        "list" => return Ok(Asked::List),
+        "all" => return Ok(Asked::All),
+        _ => {}
     }
     Part::from_name(name).map(Asked::One).ok_or_else(|| {
         let names = Part::ALL.map(Part::name);
-        format!("there are {}, and list", names.join(", "))
+        format!("there are {}, all and list", names.join(", "))
     })
 }
 
@@ -65,9 +73,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
         }
         return Ok(());
     }
-    let asked = arguments.parts.iter().filter_map(|asked| match asked {
-        Asked::List => None,
-        Asked::One(part) => Some(*part),
+    let asked = arguments.parts.iter().flat_map(|asked| match asked {
+        Asked::List => Vec::new(),
+        Asked::All => Part::ALL.to_vec(),
+        Asked::One(part) => vec![*part],
     });
     let mut parts: Vec<Part> = asked.collect();
     if parts.is_empty() {
@@ -91,7 +100,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
 }
 
 async fn measure_all(arguments: &Arguments, parts: &[Part], plan: &Plan) -> Outcome {
-    let tell = |line: &str| eprintln!("plinth: {line}");
+    let tell = |line: &str| plinth_terminal::say!("plinth: {line}");
     let mut figures: Vec<Figure> = Vec::new();
     for part in parts {
         let measured = measure(*part, plan, &tell).await;

@@ -382,7 +382,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
 }
 
 async fn measure(workload: &Workload) -> Outcome {
-    let tell = |line: &str| eprintln!("plinth: {line}");
+    let tell = |line: &str| plinth_terminal::say!("plinth: {line}");
     let (name, json, measured) = match workload {
         Workload::Tpcc(asked) => {
             let measured = tpcc::run(&asked.plan(), &tell).await;

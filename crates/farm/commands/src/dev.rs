@@ -94,7 +94,7 @@ async fn serve(arguments: &Arguments, keeping: Keeping) -> Outcome {
                 false => "their data is gone",
             };
             let count = counted(machines, "machine", "machines");
-            eprintln!("plinth: stopping {count}; {data}");
+            plinth_terminal::say!("plinth: stopping {count}; {data}");
             Ok(())
         }
         Ok(Some(outcome)) => outcome,
@@ -111,7 +111,7 @@ fn tell_other_backups(seen: &Survey, asked: Backups) {
     let has = has.map(|record| Backups::of(record.cluster.has_backups_on_disk));
     if let Some(has) = has.filter(|has| *has != asked) {
         let has = has.name();
-        eprintln!(
+        plinth_terminal::say!(
             "plinth: the cluster was made with --backups {has}, and stays so; another --data-dir is a new one"
         );
     }

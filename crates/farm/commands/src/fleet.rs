@@ -142,7 +142,7 @@ impl Fleet {
         let id = kept.unwrap_or_else(|| format!("{:016x}", plinth_runtime::random::u64()));
         if lock.is_some() {
             for line in former::sweep(above, &kept_id, memory_of).await {
-                eprintln!("plinth: {line}");
+                plinth_terminal::say!("plinth: {line}");
             }
         }
         let directory = former::directory(above, &id);
@@ -280,7 +280,7 @@ impl Running {
     ) -> Outcome<Running> {
         let begin = format!("plinth-farm-{name}-");
         for line in former::sweep_killed(&std::env::temp_dir(), &begin, memory_of).await {
-            eprintln!("plinth: {line}");
+            plinth_terminal::say!("plinth: {line}");
         }
         let above = std::env::temp_dir().join(format!("{begin}{}", std::process::id()));
         let fleet = Fleet::prepare(&above, shape, first, None, works).await?;

@@ -36,7 +36,12 @@ pub struct Arguments {
     #[arg(long, alias = "machine", value_name = "N", value_parser = within::<u16>(..))]
     number: Option<u16>,
     /// Name of the zone, for example a rack: no two replicas are in one zone if there are others [default: the host]
-    #[arg(long, value_name = "NAME", default_value = "")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "",
+        hide_default_value = true
+    )]
     zone: String,
     /// Memory for old versions, which transactions with older snapshots read
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = within::<u64>(2..=1 << 20))]

@@ -66,7 +66,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         && arguments.exec.is_none()
     {
         // A thread may still wait for a line, and the process would wait for it.
-        eprintln!("plinth: farm cli: {line}");
+        plinth_terminal::say!("plinth: farm cli: {line}");
         std::process::exit(interrupts::exit_code().into());
     }
     outcome.map_err(|line| format!("farm cli: {line}"))
@@ -262,6 +262,16 @@ impl runner::Session for Session {
     }
 
     async fn execute(&mut self, statement: Statement) -> Outcome<Answer> {
+        let seconds = self.limit.as_secs();
+        let why = async {
+            Some("the cluster does not answer; `plinth farm status' tells what it lacks".to_owned())
+        };
+        telling(self.carry_out(statement), seconds, why).await
+    }
+}
+
+impl Session {
+    async fn carry_out(&mut self, statement: Statement) -> Outcome<Answer> {
         match statement {
             Statement::Get(key) => {
                 let read = self.read(async |tx| tx.get(&key).await).await?;
@@ -298,9 +308,7 @@ impl runner::Session for Session {
             Statement::Exit => Ok(Answer::Nothing),
         }
     }
-}
 
-impl Session {
     /// Uncommitted writes are lost, which is an error.
     fn end(&self, outcome: Outcome) -> Outcome {
         match (&self.open, self.has_written) {

@@ -72,8 +72,17 @@ fn line(survey: &Survey, seen: &Seen) -> String {
     format!("  {:>4}  {at:<22} {part:<7} {said}", seen.seat.machine)
 }
 
+/// A time of so many microseconds.
+fn in_unit(us: f64) -> String {
+    match us {
+        _ if us < 1e3 => format!("{us:.1} us"),
+        _ if us < 1e6 => format!("{:.1} ms", us / 1e3),
+        _ => format!("{:.1} s", us / 1e6),
+    }
+}
+
 fn described(status: &MachineStatus) -> String {
-    let microseconds = |ns| us(ns).map_or_else(|| "unknown".into(), |us| format!("{us:.1} us"));
+    let microseconds = |ns| us(ns).map_or_else(|| "unknown".into(), in_unit);
     format!(
         "primary of {}{}, backup of {}, not whole {}; clock within {}; {} committed, {} aborted; regions use {} of {} \
          MiB; old versions {} of {} blocks; safe point {} behind",

@@ -156,12 +156,20 @@ fn check_majority(
     let away = addresses.iter().filter(|address| !answers(seen, address));
     let away: Vec<String> = away.map(|address| at(seen, *address)).collect();
     Err(format!(
-        "service {}: {how}{there} of {} {what} answer, and it does nothing without {needed}; start {}, or \
-         remove that first",
+        "service {}: {how}{there} of {} {what} answer, and it does nothing without {needed}; start {}{}",
         service.name(),
         addresses.len(),
-        away.join(", ")
+        away.join(", "),
+        instead(what)
     ))
+}
+
+/// What helps, too, where these processes do not answer: also a removal is agreed upon by coordinators.
+fn instead(what: &str) -> &'static str {
+    match what {
+        "coordinators" => ": it needs them to remove one, too",
+        _ => ", or remove that first",
+    }
 }
 
 /// What may fail from now on, if any of these processes is needed.

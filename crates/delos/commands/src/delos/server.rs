@@ -205,7 +205,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     match &outcome {
         // Whoever has started it, as `dev` does, starts no other in its place.
         Err(line) if line.contains(GONE) && !arguments.serving.tells_of_itself() => {
-            eprintln!("plinth: {line}");
+            plinth_terminal::say!("plinth: {line}");
             std::process::exit(OVER)
         }
         _ => outcome,
@@ -255,7 +255,9 @@ async fn serve(arguments: &Arguments) -> Outcome {
     let settings = Settings::default().with(door).with(credentials);
     let mut settings = settings.with(Chosen::By("--listen"));
     if arguments.serving.tells_of_itself() {
-        settings = settings.with(Tell(|line| eprintln!("plinth: delos server: {line}")));
+        settings = settings.with(Tell(|line| {
+            plinth_terminal::say!("plinth: delos server: {line}")
+        }));
     }
     let config = Config {
         directory: arguments.data_dir.clone(),

@@ -135,7 +135,7 @@ pub fn open(address: SocketAddr, protection: Option<Protection>) -> Outcome<Call
             server.serve_with_incoming(incoming).await.map_err(shown)
         };
         if let Err(error) = served.await {
-            eprintln!("plinth: --listen {address}: {error}; no clients from now on");
+            plinth_terminal::say!("plinth: --listen {address}: {error}; no clients from now on");
         }
     });
     Ok(Calls { waiting, address })
@@ -144,7 +144,7 @@ pub fn open(address: SocketAddr, protection: Option<Protection>) -> Outcome<Call
 impl Calls {
     /// Answers all requests. Never returns.
     pub async fn serve<A: Answers>(mut self, answers: Rc<A>) {
-        eprintln!("plinth: table: listens at {}", self.address);
+        plinth_terminal::say!("plinth: table: listens at {}", self.address);
         while let Some(call) = self.waiting.recv().await {
             let answers = answers.clone();
             let answering = spawn("table request", async move {

@@ -17,8 +17,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
 
-/// A request without an answer in this time is given up.
-const SECONDS: u64 = 30;
+/// A request without an answer in this time is given up: before its client gives up, who then would not hear why.
+const SECONDS: u64 = 25;
 
 struct Gateway {
     service: Service,
