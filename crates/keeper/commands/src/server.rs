@@ -18,7 +18,7 @@ use plinth_terminal::serving::ServingArguments;
 use plinth_terminal::tls::TlsArguments;
 use plinth_terminal::{notify, pages, ports};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
@@ -123,14 +123,7 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
     };
     notify::ready(&format!("keeper {first}: listens"));
     if arguments.serving.tells_of_itself() {
-        let doors = [Some(keeper.address()), keeper.secure_address()];
-        let mut doors: Vec<String> = doors.iter().flatten().map(ToString::to_string).collect();
-        doors.dedup();
-        plinth_terminal::say!(
-            "plinth: keeper server: listens for ZooKeeper's clients at {}; its cluster is that of {}",
-            doors.join(" and "),
-            file.display()
-        );
+        tell_doors(&keeper, &file);
     }
     let serving = race(keeper.serve(), admin::answer(&keeper, questions));
     let serving = race(serving, tell_when_stopped(&keeper, &at));
@@ -142,6 +135,18 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
         None => Ok(()),
         Some(_) => keeper.stopped().map_or(Ok(()), |why| Err(at(why))),
     }
+}
+
+/// Says where it listens.
+fn tell_doors(keeper: &Keeper, file: &Path) {
+    let doors = [Some(keeper.address()), keeper.secure_address()];
+    let mut doors: Vec<String> = doors.iter().flatten().map(ToString::to_string).collect();
+    doors.dedup();
+    plinth_terminal::say!(
+        "plinth: keeper server: listens for ZooKeeper's clients at {}; its cluster is that of {}",
+        doors.join(" and "),
+        file.display()
+    );
 }
 
 /// Tells of what operators should know, for ever, unless somebody else does.

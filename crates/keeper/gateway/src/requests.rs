@@ -392,8 +392,8 @@ impl Talk {
         }
     }
 
-    /// Passes over a request that is too long, and refuses it. Each of its blocks comes whole before it is thrown away,
-    /// and takes room as a long request does.
+    /// Passes over a request that is too long, and refuses it. Each of its blocks comes whole before it is thrown
+    /// away, and takes room as a long request does.
     async fn skip(
         &self,
         arrivals: &mut Arrivals,

@@ -226,7 +226,9 @@ fn coordinators_have_host_names_that_follow_a_server_to_another_address() {
     binding.writes("four-too");
 
     // Others are named, by their names.
-    let said = site.cli(&format!("coordinators {}", site.name(2)));
+    let line = site.cli_fails(&format!("coordinators {}", site.name(2)));
+    assert!(line.contains("`coordinators force …' does it"), "{line}");
+    let said = site.cli(&format!("coordinators force {}", site.name(2)));
     assert!(
         said.contains(&format!("test:test_2@{}", site.name(2))),
         "{said}"

@@ -333,19 +333,23 @@ fn a_cluster_file_that_may_only_be_read_serves_every_command_and_server() {
 }
 
 #[test]
-fn a_statement_that_waits_for_a_locked_database_says_so_and_a_lock_tells_its_id() {
-    let cluster = Cluster::start("locked-and-waited-for", 1, &["--engine", "memory"]);
+fn nobody_waits_for_a_locked_database_and_a_lock_tells_its_id() {
+    let cluster = Cluster::start("locked-and-not-waited-for", 1, &["--engine", "memory"]);
     let locked = cluster.plinth(&["cli", "--json", "--exec", "lock"]);
     let locked: serde_json::Value = serde_json::from_slice(&locked.stdout).expect("JSON");
     let id = locked["id"].as_str().expect("an id");
-    let waited = cluster.plinth(&["cli", "--timeout", "4", "--exec", "get a"]);
-    let said = text(&waited.stderr);
-    assert!(
-        said.starts_with("plinth: waiting for up to 4 s: the database of "),
-        "{said}"
-    );
-    assert!(said.contains(&format!("is locked with {id}")), "{said}");
-    assert!(error_line(&waited).contains("the database is locked"));
+    // They would wait for an hour: each says at once with what it is locked.
+    for command in [
+        &["cli", "--timeout", "3600", "--exec", "get a"][..],
+        &["cli", "--timeout", "3600", "--exec", "deletetenant a"],
+        &["dump", "--timeout", "3600"],
+    ] {
+        let said = error_line(&cluster.plinth(command));
+        assert!(said.contains("is locked"), "{said}");
+        assert!(said.contains(&format!("`unlock {id}'")), "{said}");
+    }
+    let passes = "option on lock_aware; set a b";
+    assert!(cluster.plinth(&["cli", "--exec", passes]).status.success());
 
     let done = |statement: &str| {
         text(
