@@ -77,9 +77,9 @@ fn program() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .after_help(
-            "`plinth help COMMAND` tells all of one, and `plinth help keeper` or `help tools`\n\
-            what is behind it; -V prints the version. Begin with `plinth dev --data-dir data`\n\
-            and then, in another terminal, with `plinth cli -C data/plinth.cluster`.",
+            "`plinth help COMMAND` tells all of one, `plinth help keeper` or `help tools`\n\
+            what is behind it; -V prints the version. Begin with `plinth dev --data-dir\n\
+            data` and then, in another terminal, `plinth cli -C data/plinth.cluster`.",
         );
     let program = layout::laid_out(taking_negative_numbers(commands::fill(program)));
     match cfg!(feature = "keeper") {
