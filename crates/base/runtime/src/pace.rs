@@ -92,11 +92,12 @@ impl Chore {
     }
 }
 
-/// How long a chore goes on that has rested for as long as `others` were at work.
+/// How long a chore goes on that has rested for as long as `others` were at work. The less it is behind, the shorter:
+/// others wait for it. Where it is far behind, short stretches would not be enough of them.
 fn stretch(others: Duration, share: f64) -> Duration {
     let share = share.clamp(*SHARES.start(), *SHARES.end());
     let stretch = others.mul_f64(share / (1.0 - share));
-    stretch.clamp(STRETCH_MIN, TURN)
+    stretch.clamp(STRETCH_MIN, TURN.mul_f64(share))
 }
 
 /// Virtual time stands still while a task computes, so some simulated steps take time.
@@ -142,7 +143,7 @@ mod tests {
         assert_eq!(stretch(ms(2), 0.5), ms(2));
         assert_eq!(stretch(ms(2), 0.2), Duration::from_micros(500));
         assert_eq!(stretch(ms(1), 0.75), ms(3));
-        assert_eq!(stretch(ms(100), 0.5), TURN);
+        assert_eq!(stretch(ms(100), 0.5), TURN / 2, "it is half behind");
         // Never nothing, and never the whole loop.
         assert!(stretch(ms(9), 0.0) >= ms(1) && stretch(ms(1), 9.0) <= ms(4));
     }
