@@ -1,6 +1,9 @@
 //! Three processes of Zelos in the simulator: they and their network break while ZooKeeper's clients write, read and
 //! watch, and the keeper's own oracle looks at what they are told.
 
+#[path = "replicas/clickhouse.rs"]
+mod clickhouse;
+
 use plinth_coordination::{ClusterFile, Coordinators, places};
 use plinth_core::{EngineKind, Error, Uid};
 use plinth_delos::backup::directories;

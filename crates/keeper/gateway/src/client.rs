@@ -126,7 +126,11 @@ impl Client {
         })
     }
 
-    async fn connect_as(
+    /// As [`Client::connect_by`], and with the wish of [`Client::connect_to_read`] if `may_be_read_only`.
+    ///
+    /// # Errors
+    /// As [`Client::connect_by`].
+    pub async fn connect_as(
         address: SocketAddr,
         timeout_ms: i32,
         session: Option<(i64, Bytes, i64)>,

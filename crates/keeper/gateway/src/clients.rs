@@ -10,7 +10,7 @@ use crate::tree::node::Node;
 use crate::tree::plan::Known;
 use crate::tree::quota::Exceeded;
 use crate::watches::{Client, Happened, Watches};
-use crate::wire::{Acl, Text, WatchEvent, encode_event, permission};
+use crate::wire::{Acl, Text, WatchEvent, XidWidth, encode_event, permission};
 use crate::writes::Listener;
 use crate::{EVENTS, acl};
 use plinth_runtime::{planted, random, trace, trace_warn};
@@ -109,7 +109,15 @@ impl Clients {
             if known {
                 EVENTS.add(1);
                 let event = WatchEvent::of_a_node(kind, at.into(), zxid);
-                connection.push(|out| encode_event(out, &event, connection.protocol.xids));
+                let is_narrow = planted!(
+                    "keeper_event_is_narrow",
+                    "an event begins with a number of four bytes, whatever the client has asked for"
+                );
+                let xids = match is_narrow {
+                    true => XidWidth::Four,
+                    false => connection.protocol.xids,
+                };
+                connection.push(|out| encode_event(out, &event, xids));
             }
         });
     }

@@ -14,7 +14,8 @@ use crate::wire::{Answer, AnswerHeader, Code, Protocol, Xid, encode_answer};
 use plinth_core::output::Output;
 use plinth_runtime::serve::Outbox;
 use plinth_runtime::sync::Notify;
-use plinth_runtime::{Duration, Instant, probe};
+use plinth_runtime::random::chance;
+use plinth_runtime::{Duration, Instant, planted, probe};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -80,7 +81,11 @@ impl Connection {
         self.sent.set(self.sent.get() + 1);
         let counters = &self.counters;
         counters.sent.set(counters.sent.get() + 1);
-        let append = |out: &mut Output| match self.protocol.is_packed {
+        let is_bare = planted!(
+            "keeper_frame_without_block",
+            "one in twenty frames of a compressed connection goes out without a block"
+        ) && chance(0.05);
+        let append = |out: &mut Output| match self.protocol.is_packed && !is_bare {
             true => put_packed(out, append),
             false => append(out),
         };

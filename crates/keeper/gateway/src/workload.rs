@@ -12,10 +12,12 @@
 //! - Ephemeral nodes are there while their session lives, gone when its end was answered, and gone in time when its
 //!   client has gone.
 //! - No session ends early, also if its client comes back just in time.
+//! - Each connection goes on in the form that its client has asked for ([`forms`]), and breaks no rule of it.
 //! - All that some clients do with the same few nodes is one history ([`history`]).
 
 mod asking;
 mod exact;
+mod forms;
 mod history;
 mod quotas;
 mod together;
@@ -31,6 +33,7 @@ use crate::wire::{Answer, Code, Request, Stat, Text, create_flags, event};
 use crate::zxid::Zxids;
 use asking::{ANSWER_LIMIT, ask, create, settle, sync};
 use bytes::Bytes;
+use forms::Forms;
 use history::History;
 use plinth_client::Database;
 use plinth_core::Error;
@@ -96,6 +99,7 @@ pub struct Keeping {
     known: RefCell<[Known; REGISTERS]>,
     complaints: Complaints,
     names: Cell<u64>,
+    forms: Forms,
     history: History,
 }
 
@@ -110,6 +114,7 @@ impl Keeping {
             known: RefCell::default(),
             complaints: Complaints::default(),
             names: Cell::new(0),
+            forms: Forms::default(),
             history: History::default(),
         }
     }
@@ -119,14 +124,14 @@ impl Keeping {
         let servers = &self.site.servers;
         let server = servers[below(servers.len() as u64) as usize];
         let session = me.session.clone();
-        let connecting = async {
-            match may_be_read_only {
-                true => Client::connect_to_read(server, TIMEOUT_MS, session).await,
-                false => Client::connect(server, TIMEOUT_MS, session).await,
-            }
-        };
-        match timeout(ANSWER_LIMIT, connecting).await? {
+        let way = (self.forms.next(), may_be_read_only);
+        let connecting = Client::connect_as(server, TIMEOUT_MS, session, way);
+        match timeout(ANSWER_LIMIT, Box::pin(connecting)).await? {
             Ok(client) => Some(client),
+            Err(failure @ Failure::Broken(_)) => {
+                self.complaints.add(format!("{failure}, at a greeting"));
+                None
+            }
             Err(Failure::Refused(_)) => {
                 if let Some(silent) = me.answered.map(Instant::elapsed)
                     && silent < ENDS_EARLY
@@ -228,8 +233,16 @@ impl Keeping {
         Some(())
     }
 
+    /// No fault of the network makes a server break the protocol.
+    fn note_broken(&self, client: &Client) {
+        if let Some(failure @ Failure::Broken(_)) = client.failure() {
+            self.complaints.add(failure.to_string());
+        }
+    }
+
     /// Takes the events that have come.
     async fn take_events(&self, me: &mut Me, client: &Client) {
+        self.note_broken(client);
         while let Some(Some(told)) = timeout(Duration::ZERO, client.next_event()).await {
             for r in 0..REGISTERS {
                 if told.path == *register(r) && told.kind == event::DATA_CHANGED {

@@ -265,6 +265,7 @@ impl Keeping {
         let began = now();
         let first = self.history.asked.borrow().len();
         let is_good = self.history.ask(client, connection, requests).await;
+        self.note_broken(client);
         let of_connection = |asked: &&Asked| asked.connection == connection;
         {
             let asked = self.history.asked.borrow();
