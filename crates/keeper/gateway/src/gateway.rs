@@ -12,7 +12,7 @@ use plinth_runtime::metric::page::Sample;
 use plinth_runtime::net::{Chosen, Listener, listen};
 use plinth_runtime::serve::{Connection, accept};
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Boxed, Duration, TaskGroup, now, race, sleep, trace, trace_warn};
+use plinth_runtime::{Boxed, Duration, TaskGroup, now, race, sleep, timeout, trace, trace_warn};
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
@@ -20,6 +20,8 @@ use std::rc::Rc;
 
 /// Pause between two lives, and between attempts to begin one.
 const NEXT_LIFE_PAUSE: Duration = Duration::from_millis(100);
+/// A gateway that ends waits so long for its log of operations.
+const LOG_STOP_LIMIT: Duration = Duration::from_secs(3);
 
 /// One life of a process in the simulator. Ends only if the port cannot be had.
 pub fn run(place: plinth_workload::Place) -> Boxed<'static, ()> {
@@ -173,11 +175,17 @@ impl Keeper {
         (addresses.refused(), addresses.last_refused())
     }
 
-    /// Notes in the log of operations that the gateway ends, and waits until all of that is written.
+    /// Notes in the log of operations that the gateway ends, and waits until all of that is written, or for as long
+    /// as a disk may take that is well.
     pub async fn log_stop(&self) {
         if let Some(operations) = &self.gateway.operations {
             operations.of_server("serverStop", "invoked");
-            operations.flushed().await;
+            if timeout(LOG_STOP_LIMIT, operations.flushed())
+                .await
+                .is_none()
+            {
+                trace_warn!("KeeperOperationsGivenUp", "lost" => operations.lost());
+            }
         }
     }
 

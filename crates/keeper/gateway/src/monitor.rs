@@ -45,6 +45,10 @@ metric! {
     CACHED_BYTES: Gauge = "plinth_cached_bytes", "bytes of nodes in the gateway's memory";
     ARRIVED_BYTES: Gauge = "plinth_keeper_arrived_bytes",
         "bytes of requests that have been read of clients, and are not whole or wait for those before them";
+    OPERATIONS_STUCK: Gauge = "plinth_keeper_operations_stuck",
+        "1 while the disk does not take lines of the log of operations, 0 otherwise; absent without that log";
+    OPERATIONS_LOST: Counter = "plinth_keeper_operations_lost_total",
+        "lines of the log of operations that are lost, because the disk takes them too slowly or not at all";
     REQUESTS: Counter = "plinth_keeper_requests_total", "requests of ZooKeeper's clients, by kind";
     REQUEST_SECONDS: Histogram = "plinth_keeper_request_seconds",
         "time until the answer: of every write, and of one in sixteen other requests";
@@ -172,6 +176,11 @@ pub fn samples(gateway: &Gateway) -> Vec<Sample> {
         for (family, name, value) in quotas(gateway, &life) {
             out.add(family, &[("key", name.to_string())], value);
         }
+    }
+    if let Some(operations) = &gateway.operations {
+        let is_stuck = f64::from(u8::from(operations.is_stuck()));
+        out.add(&OPERATIONS_STUCK, &[], is_stuck);
+        out.add(&OPERATIONS_LOST, &[], operations.lost() as f64);
     }
     for (kind, latency) in gateway.counters.requests() {
         if latency.asked() > 0 {

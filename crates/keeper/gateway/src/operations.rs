@@ -4,29 +4,39 @@
 //!   2026-11-28 13:15:10,123 INFO audit.Slf4jAuditLogger: session=0x17  user=bob  ip=10.0.0.7  operation=setData
 //!       znode=/app  result=success                                      one line, with tabs between the fields
 //! ```
-//! Whoever is answered waits for no disk: lines are kept in memory and written beside. If the disk takes them too
-//! slowly, some are lost, and a line says how many. The file is renamed when it is full, and the oldest one goes.
+//! Whoever is answered waits for no disk: lines are kept in memory and written beside. A disk that is full, fails or
+//! hangs is tried until it takes them. What finds no room meanwhile is lost, and a line says how many. The file is
+//! renamed when it is full, and the oldest one goes.
+
+mod book;
+#[cfg(test)]
+mod tests;
 
 use crate::acl::Identity;
 use crate::connection::Connection;
 use crate::tree::execute::{Executed, Operation, Shape};
 use crate::wire::{Acl, Request, Text, create_flags, permission};
 use crate::writes::Outcome;
-use crate::{OPERATIONS_LOG_BYTES, OPERATIONS_LOG_FILES};
+use book::Book;
 use bytes::Bytes;
-use plinth_runtime::disk::{self, File, OpenOptions};
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Duration, Task, probe, sleep, spawn, trace_warn, unix_time_ms};
+use plinth_runtime::{
+    Duration, Task, now, probe, sleep, spawn, timeout, trace, trace_warn, unix_time_ms,
+};
 use std::cell::{Cell, RefCell};
 use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// Lines in memory.
+/// Lines in memory that wait. Besides, there are as many at most that are being written.
 const WAITING_BYTES_MAX: usize = 4 << 20;
 /// Until a file that could not be written is tried again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// A disk that has not answered by then hangs.
+const HANGS_AFTER: Duration = Duration::from_secs(2);
+/// Who begins waits so long for the disk.
+const OPEN_LIMIT: Duration = Duration::from_secs(30);
 
 /// See the module.
 pub struct Operations {
@@ -37,9 +47,12 @@ pub struct Operations {
 #[derive(Default)]
 struct Lines {
     waiting: RefCell<Vec<u8>>,
-    /// Those that found no room.
+    /// Those that found no room, of which no line tells yet, and all of them.
     lost: Cell<u64>,
-    /// Bytes that were added, and those that were written or given up.
+    lost_ever: Cell<u64>,
+    /// The disk does not take them.
+    is_stuck: Cell<bool>,
+    /// Bytes that were added, and those that were written.
     added: Watch<u64>,
     done: Watch<u64>,
 }
@@ -48,8 +61,9 @@ impl Operations {
     /// # Errors
     /// The file cannot be written, or another process writes it: one line.
     pub async fn open(path: PathBuf) -> Result<Operations, String> {
-        let opening = Book::open(path.clone()).await;
-        let book = opening.map_err(|error| {
+        let opening = timeout(OPEN_LIMIT, Book::open(path.clone())).await;
+        let hangs = || Err(io::Error::other("the disk does not answer"));
+        let book = opening.unwrap_or_else(hangs).map_err(|error| {
             let path = path.display();
             format!("operations log {path}: {error}; choose another with --operations-log")
         })?;
@@ -63,7 +77,17 @@ impl Operations {
         Ok(operations)
     }
 
-    /// Ends when all that was added so far is written, or was given up.
+    /// How many lines found no room.
+    pub fn lost(&self) -> u64 {
+        self.lines.lost_ever.get()
+    }
+
+    /// True while the disk does not take lines.
+    pub fn is_stuck(&self) -> bool {
+        self.lines.is_stuck.get()
+    }
+
+    /// Ends when all that was added so far is written.
     pub async fn flushed(&self) {
         let added = self.lines.added.get();
         self.lines.done.wait_until(|done| *done >= added).await;
@@ -88,25 +112,44 @@ impl Operations {
     }
 
     fn add(&self, fields: &str) {
-        let mut waiting = self.lines.waiting.borrow_mut();
+        let lines = &self.lines;
+        let mut waiting = lines.waiting.borrow_mut();
         let before = waiting.len();
-        let lost = self.lines.lost.get();
         if before + fields.len() > WAITING_BYTES_MAX {
             probe!("keeper_operations_log_is_behind");
-            return self.lines.lost.set(lost + 1);
+            lines.lost.set(lines.lost.get() + 1);
+            return lines.lost_ever.set(lines.lost_ever.get() + 1);
         }
         let at = stamp(unix_time_ms());
-        if lost > 0 {
-            self.lines.lost.set(0);
-            trace_warn!("KeeperOperationsLost", "lines" => lost);
-            let line = format!("{at} WARN audit.Slf4jAuditLogger: {lost} lines were lost\n");
-            waiting.extend_from_slice(line.as_bytes());
-        }
         let line = format!("{at} INFO audit.Slf4jAuditLogger: {fields}\n");
         waiting.extend_from_slice(line.as_bytes());
         let more = (waiting.len() - before) as u64;
         drop(waiting);
-        self.lines.added.update(|added| *added += more);
+        lines.added.update(|added| *added += more);
+    }
+}
+
+impl Lines {
+    /// What waits, with a line behind it about those that are lost; and how many bytes of it were added.
+    fn take(&self) -> (Bytes, u64) {
+        let mut some = std::mem::take(&mut *self.waiting.borrow_mut());
+        let len = some.len() as u64;
+        let lost = self.lost.take();
+        if lost > 0 {
+            trace_warn!("KeeperOperationsLost", "lines" => lost);
+            let at = stamp(unix_time_ms());
+            let line = format!("{at} WARN audit.Slf4jAuditLogger: {lost} lines were lost\n");
+            some.extend_from_slice(line.as_bytes());
+        }
+        (some.into(), len)
+    }
+
+    /// Says it once, until the disk takes lines again.
+    fn stick(&self, file: &Path, error: &dyn std::fmt::Display) {
+        if !self.is_stuck.replace(true) {
+            let file = file.display();
+            trace_warn!("KeeperOperationsNotWritten", "file" => file, "error" => error);
+        }
     }
 }
 
@@ -118,88 +161,30 @@ async fn write_on(lines: Rc<Lines>, mut book: Book) {
     loop {
         let done = lines.done.get();
         lines.added.wait_until(|added| *added > done).await;
-        let some = Bytes::from(std::mem::take(&mut *lines.waiting.borrow_mut()));
-        let len = some.len() as u64;
-        if let Err(error) = book.write(some).await {
-            trace_warn!("KeeperOperationsNotWritten", "file" => book.path.display(), "error" => error);
-            book.file = None;
+        let (some, len) = lines.take();
+        let began = now();
+        while let Err(error) = write(&lines, &mut book, &some).await {
+            lines.stick(&book.path, &error);
             sleep(RETRY_PAUSE).await;
+        }
+        if lines.is_stuck.replace(false) {
+            let (file, ms) = (book.path.display(), began.elapsed().as_millis());
+            trace!("KeeperOperationsWritten", "file" => file, "after_ms" => ms, "lost" => lines.lost.get());
         }
         lines.done.update(|done| *done += len);
     }
 }
 
-/// The file, and those before it.
-struct Book {
-    path: PathBuf,
-    /// `None` after an error.
-    file: Option<File>,
-    len: u64,
-}
-
-impl Book {
-    async fn open(path: PathBuf) -> io::Result<Book> {
-        let mut book = Book {
-            path,
-            file: None,
-            len: 0,
-        };
-        book.reopen().await?;
-        Ok(book)
+/// Writes some, however long the disk takes for it.
+async fn write(lines: &Lines, book: &mut Book, some: &Bytes) -> io::Result<()> {
+    let path = book.path.clone();
+    let mut writing = Box::pin(book.write(some.clone()));
+    if let Some(written) = timeout(HANGS_AFTER, &mut writing).await {
+        return written;
     }
-
-    async fn reopen(&mut self) -> io::Result<()> {
-        let options = OpenOptions {
-            create: true,
-            exclusive: true,
-            private: true,
-            ..OpenOptions::default()
-        };
-        let file = disk::open(&self.path, options).await?;
-        self.len = file.size().await?;
-        self.file = Some(file);
-        Ok(())
-    }
-
-    async fn write(&mut self, lines: Bytes) -> io::Result<()> {
-        let len = lines.len() as u64;
-        if self.len > 0 && self.len + len > OPERATIONS_LOG_BYTES.get() {
-            self.turn().await?;
-        }
-        if self.file.is_none() {
-            self.reopen().await?;
-        }
-        if let Some(file) = &self.file {
-            file.write_at(self.len, lines).await?;
-        }
-        self.len += len;
-        Ok(())
-    }
-
-    /// Renames the files, so that a new one is begun. The oldest is replaced.
-    async fn turn(&mut self) -> io::Result<()> {
-        self.file = None;
-        self.len = 0;
-        for number in (0..OPERATIONS_LOG_FILES.get()).rev() {
-            let from = self.before(number);
-            if disk::exists(&from).await? {
-                disk::rename(&from, &self.before(number + 1)).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The file that is so many files old.
-    fn before(&self, number: usize) -> PathBuf {
-        match number {
-            0 => self.path.clone(),
-            number => {
-                let mut name = self.path.clone().into_os_string();
-                name.push(format!(".{number}"));
-                Path::new(&name).to_path_buf()
-            }
-        }
-    }
+    lines.stick(&path, &"the disk does not answer");
+    // Whether it will be written is not known: nothing else is begun before that.
+    writing.await
 }
 
 /// A client's request that is to be logged when its outcome is known.
@@ -422,107 +407,4 @@ fn date(days: u64) -> (u64, u64, u64) {
         _ => (year + 1, month - 9),
     };
     (year + 400 * era, month, day)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use plinth_runtime::knobs::{Knobs, set_knobs};
-    use plinth_runtime::real::block_on;
-
-    #[test]
-    fn moments_are_written_as_in_zookeepers_logs() {
-        for (ms, text) in [
-            (0, "1970-01-01 00:00:00,000"),
-            (951_782_399_999, "2000-02-28 23:59:59,999"),
-            (951_782_400_000, "2000-02-29 00:00:00,000"),
-            (1_709_251_199_001, "2024-02-29 23:59:59,001"),
-            (1_709_251_200_000, "2024-03-01 00:00:00,000"),
-            (4_102_444_800_000, "2100-01-01 00:00:00,000"),
-        ] {
-            assert_eq!(stamp(ms), text);
-        }
-    }
-
-    #[test]
-    fn nobody_writes_a_line_of_his_own() {
-        assert_eq!(shown("/a b/ü"), "/a b/ü");
-        assert_eq!(
-            shown("/a\nsession=0x1\t\\"),
-            "/a\\u000asession=0x1\\u0009\\\\"
-        );
-        let entry = |perms, scheme: &str, id: &str| Acl {
-            perms,
-            scheme: scheme.into(),
-            id: id.into(),
-        };
-        let list = [entry(31, "world", "anyone"), entry(5, "digest", "bob:x")];
-        assert_eq!(list_of(&list), "world:anyone:cdrwa,digest:bob:x:cr");
-    }
-
-    #[test]
-    fn a_full_file_is_renamed_and_the_oldest_goes() {
-        let mut knobs = Knobs::default();
-        for (name, value) in [
-            ("keeper_operations_log_bytes", "1000"),
-            ("keeper_operations_log_files", "2"),
-        ] {
-            knobs.set(name, value).expect("a knob");
-        }
-        set_knobs(knobs);
-        let directory = std::env::temp_dir().join(format!("plinth-ops-{}", std::process::id()));
-        block_on(async {
-            disk::create_dir_all(&directory).await.expect("made");
-            let path = directory.join("operations.log");
-            for number in 0..100 {
-                // A gateway that is started again goes on with the file.
-                let operations = Operations::open(path.clone()).await.expect("it opens");
-                operations.of_server(&format!("number{number}"), "success");
-                operations.flushed().await;
-            }
-            let names = disk::list_dir(&directory).await.expect("listed");
-            let expected = ["operations.log", "operations.log.1", "operations.log.2"];
-            assert_eq!(names, expected);
-            let mut all = String::new();
-            for name in names.iter().rev() {
-                let text = disk::read_file(&directory.join(name)).await.expect("read");
-                assert!(text.len() <= 1000, "{name}");
-                all.push_str(std::str::from_utf8(&text).expect("text"));
-            }
-            let lines: Vec<&str> = all.lines().collect();
-            let last = "user=plinth\toperation=number99\tresult=success";
-            assert!(lines.last().expect("lines").ends_with(last), "{all}");
-            let numbered = lines.iter().filter(|line| line.contains("=number"));
-            let numbered: Vec<&&str> = numbered.collect();
-            for (place, line) in numbered.iter().rev().enumerate() {
-                let number = format!("=number{}\t", 99 - place);
-                assert!(line.contains(&number), "none is missing: {all}");
-            }
-            for name in names {
-                disk::remove(&directory.join(name)).await.expect("removed");
-            }
-        });
-    }
-
-    #[test]
-    fn what_finds_no_room_is_counted() {
-        let directory = std::env::temp_dir().join(format!("plinth-lost-{}", std::process::id()));
-        block_on(async {
-            disk::create_dir_all(&directory).await.expect("made");
-            let path = directory.join("operations.log");
-            let operations = Operations::open(path.clone()).await.expect("it opens");
-            operations.flushed().await;
-            let line = "x".repeat(1 << 20);
-            // Nothing is written before this task waits.
-            (0..10).for_each(|_| operations.of_server(&line, "success"));
-            assert!(operations.lines.waiting.borrow().len() <= WAITING_BYTES_MAX);
-            operations.flushed().await;
-            operations.of_server("next", "success");
-            operations.flushed().await;
-            let text = disk::read_file(&path).await.expect("read");
-            let text = String::from_utf8(text.to_vec()).expect("text");
-            assert!(text.contains(" 7 lines were lost\n"), "some are told of");
-            disk::remove(&path).await.expect("removed");
-        });
-    }
 }

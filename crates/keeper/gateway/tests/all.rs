@@ -9,6 +9,7 @@ mod gateways;
 mod golden;
 mod lists;
 mod lives;
+mod logged;
 mod operators;
 mod quotas;
 mod riding;
