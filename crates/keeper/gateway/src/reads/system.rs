@@ -15,7 +15,8 @@ pub const ROOT: &str = "/keeper";
 /// reads in one request, and checks that there is no node.
 pub const API_VERSION: &str = "3";
 
-/// What ClickHouse's clients may ask a keeper for, by the places of the flags.
+/// What ClickHouse's clients may ask a keeper for, by the places of the flags. Recursive lists have none: ClickHouse
+/// knows no flag for its operation 507, so they are answered and nothing tells of them.
 pub const FLAGS: [&str; 11] = [
     "filtered_list",
     "multi_read",
@@ -141,10 +142,33 @@ pub fn guard(options: &Options, connection: &Connection, request: &mut Request) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::opcode;
 
     #[test]
     fn each_flag_has_its_bit() {
         assert_eq!(flags(), [0b1111_1111, 0b1110_0000]);
+    }
+
+    #[test]
+    fn each_operation_of_clickhouses_keeper_has_its_flag_but_for_recursive_lists() {
+        let operations = [
+            ("filtered_list", opcode::FILTERED_LIST),
+            ("multi_read", opcode::MULTI_READ),
+            ("check_not_exists", opcode::CHECK_NOT_EXISTS),
+            ("create_if_not_exists", opcode::CREATE_IF_NOT_EXISTS),
+            ("remove_recursive", opcode::REMOVE_RECURSIVE),
+            ("multi_watches", opcode::MULTI_READ),
+            ("check_stat", opcode::CHECK_STAT),
+            ("persistent_watches", opcode::ADD_WATCH),
+            ("create_with_stats", opcode::CREATE_2),
+            ("try_remove", opcode::TRY_REMOVE),
+            ("list_with_stat_and_data", opcode::LIST_WITH_STAT_AND_DATA),
+        ];
+        assert_eq!(FLAGS, operations.map(|(flag, _)| flag));
+        let told: Vec<i32> = operations.iter().map(|(_, opcode)| *opcode).collect();
+        let own = opcode::FILTERED_LIST..=opcode::LIST_RECURSIVE;
+        let untold: Vec<i32> = own.filter(|opcode| !told.contains(opcode)).collect();
+        assert_eq!(untold, [opcode::LIST_RECURSIVE]);
     }
 
     #[test]
