@@ -173,7 +173,7 @@ large: tools
 		cargo test --locked --release --package plinth-cli --test all large_work:: -- --nocapture --test-threads 1
 
 # The clients of ZooKeeper that `make keeper-clients` runs, and `--short` for their short form.
-KEEPER_CLIENTS_RUN ?= kazoo go c java curator oracle chdb clickhouse kafka histories migration
+KEEPER_CLIENTS_RUN ?= kazoo go c java curator oracle chdb clickhouse kafka histories ends migration
 KEEPER_CLIENTS_FORM ?=
 
 .PHONY: keeper-clients

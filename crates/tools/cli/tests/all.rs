@@ -33,6 +33,7 @@ mod growth;
 mod growth_under_load;
 mod keeper;
 mod keeper_bad_input;
+mod keeper_moves;
 mod keeper_secure;
 mod keys;
 mod kills;
