@@ -252,7 +252,8 @@ fn who_begins_on_a_disk_that_hangs_is_told_so() {
         hang(machine);
         let opening = timeout(Duration::from_secs(60), Operations::open(FILE.into()));
         let refused = opening.await.expect("it is told").err();
-        let line = "operations log /log/operations.log: the disk does not answer; choose another with --operations-log";
+        let line = "operations log /log/operations.log: the disk does not answer; choose another with \
+                    --operations-log";
         assert_eq!(refused.as_deref(), Some(line));
     });
 }
