@@ -172,6 +172,12 @@ fn an_export_to_a_server_that_is_killed_goes_on_and_makes_every_node() {
     }
 }
 
+/// What the command for it says of a tree.
+fn state(cluster: &Cluster, tree: &str) -> String {
+    let told = cluster.plinth(&["keeper", "status", "--tree", tree]);
+    text(&told.stdout)
+}
+
 #[test]
 fn an_import_that_is_killed_leaves_nothing_to_serve_and_is_done_again() {
     let cluster = Cluster::start("keeper-import-killed", 1, &["--engine", "memory"]);
@@ -181,15 +187,17 @@ fn an_import_that_is_killed_leaves_nothing_to_serve_and_is_done_again() {
     let began = Instant::now();
     let told = said(&cluster, &import("whole"));
     let took = began.elapsed();
-    for part in 1..10 {
-        let pause = took * part / 10;
+    let mut pause = took / 2;
+    let mut tries = 0..TRIES;
+    loop {
+        assert!(tries.next().is_some(), "it is never killed in the middle");
         let started = Instant::now();
-        if !is_killed(command(&cluster, &import("killed")), || {
-            started.elapsed() > pause
-        }) {
-            // A quick one: what it has imported must go before the next.
+        let import = command(&cluster, &import("killed"));
+        if !is_killed(import, || started.elapsed() > pause) {
+            // It was quicker. What it has imported must go before the next.
             let dropped = cluster.plinth(&["keeper", "drop", "--tree", "killed", "--whole"]);
             assert!(dropped.status.success(), "{}", text(&dropped.stderr));
+            pause = pause * 3 / 4;
             continue;
         }
         let directory = cluster.directory.file("refused");
@@ -199,6 +207,10 @@ fn an_import_that_is_killed_leaves_nothing_to_serve_and_is_done_again() {
             !refused.status.success(),
             "killed after {pause:?}, and served"
         );
+        if state(&cluster, "killed").contains("its import has not ended") {
+            break;
+        }
+        pause = pause * 9 / 8;
     }
     let again = said(&cluster, &import("killed"));
     for what in ["nodes", "bytes", "last_zxid"] {
