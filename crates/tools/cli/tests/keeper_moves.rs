@@ -85,8 +85,8 @@ fn len(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |found| found.len())
 }
 
-/// What the only snapshot in a data directory of ZooKeeper has. Nothing else is there. Its name is the last transaction
-/// of the store, not of the tree.
+/// What the only snapshot in a data directory of ZooKeeper has. Nothing else is there. Its name is the last
+/// transaction of the store, not of the tree.
 fn snapshot(directory: &Path) -> Vec<u8> {
     let entries = std::fs::read_dir(directory.join("version-2")).expect("listed");
     let paths: Vec<PathBuf> = entries.map(|entry| entry.expect("listed").path()).collect();
