@@ -142,6 +142,7 @@ mod tests {
             controller: role(9),
             epoch: 1,
             accepting: true,
+            database: plinth_protocol::database::DatabaseId::FORMER,
             log_system: LogSystem {
                 generations: vec![],
             },

@@ -9,6 +9,7 @@ use crate::streams::Sizes;
 use plinth_client::Database;
 use plinth_core::{Uid, Version};
 use plinth_protocol::control::{ClientInfo, ClusterInfo, GetClientInfo, GetClusterInfo};
+use plinth_protocol::database::DatabaseId;
 use plinth_protocol::log::LogSystem;
 use plinth_protocol::role::Role;
 use plinth_rpc::{Interface, Responder};
@@ -116,6 +117,7 @@ fn before_recovery(controller: Interface) -> ClusterInfo {
         controller,
         epoch: 0,
         accepting: false,
+        database: DatabaseId::FORMER,
         log_system: LogSystem {
             generations: vec![],
         },

@@ -1,16 +1,17 @@
 //! The parts of the controller that a recovery works with. They outlive the epochs.
 
 use crate::configured::Classes;
-use crate::creation::Creation;
+use crate::creation::{self, Creation};
 use crate::phase::Phases;
 use crate::placement::DiskStanding;
 use plinth_coordination::Coordinators;
 use plinth_core::{DatabaseConfig, Uid};
-use plinth_protocol::control::RegisterWorker;
+use plinth_protocol::control::{DatabaseState, RegisterWorker};
+use plinth_protocol::database::DatabaseId;
 use plinth_rpc::Transport;
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Duration, Instant, planted};
-use std::cell::RefCell;
+use plinth_runtime::{Duration, Instant, planted, probe};
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -22,6 +23,8 @@ pub struct Context {
     pub coordinators: Coordinators,
     /// Live workers by process.
     pub workers: Watch<BTreeMap<Uid, RegisterWorker>>,
+    /// The database of the coordinated state, once that is certain.
+    pub database: Cell<Option<DatabaseId>>,
     /// Classes that operators have set. They override the classes that processes declare.
     pub classes: RefCell<Classes>,
     /// Requests of `configure new`.
@@ -39,11 +42,30 @@ impl Context {
             transport: transport.clone(),
             coordinators: coordinators.clone(),
             workers: Watch::new(BTreeMap::new()),
+            database: Cell::new(None),
             classes: RefCell::default(),
             creation: Creation::default(),
             config: Watch::new(None),
             phase: Phases::default(),
             full_disks: FullDisks::default(),
+        }
+    }
+
+    /// Notes of which database the state is, and forgets workers that hold data of another one.
+    pub fn knows_of(&self, state: &DatabaseState) {
+        if !state.is_confirmed || self.database.get() == Some(state.database) {
+            return;
+        }
+        self.database.set(Some(state.database));
+        let database = &state.database;
+        let is_foreign = |worker: &RegisterWorker| creation::holds_another(worker, database);
+        if self
+            .workers
+            .with(|workers| workers.values().any(is_foreign))
+        {
+            probe!("controller_forgets_workers_of_another_database");
+            self.workers
+                .update(|workers| workers.retain(|_, worker| !is_foreign(worker)));
         }
     }
 

@@ -22,7 +22,7 @@ use crate::cluster::{Cluster, tell};
 use crate::context::Context;
 use crate::knobs::RECOVERY_RETRY_MS;
 use crate::recovery::{self, Running};
-use crate::{coordinators, full_disks, growth, singletons, status, streams, time_keeper};
+use crate::{coordinators, creation, full_disks, growth, singletons, status, streams, time_keeper};
 use plinth_coordination::{CoordinatedState, Coordinators};
 use plinth_core::codec::Codec;
 use plinth_core::{DatabaseConfig, Error, Result, Tag, Uid, Version};
@@ -167,9 +167,15 @@ impl Controller {
         vec![
             transport.serve::<RegisterWorker>(id, move |request, responder| {
                 let namesake = a.namesake(&request);
+                let other_database = a.database_instead(&request);
+                let taken_by = match other_database {
+                    Some(_) => None,
+                    None => namesake.or_else(|| a.register(request)),
+                };
                 responder.ok(RegisterWorkerReply {
-                    taken_by: namesake.or_else(|| a.register(request)),
+                    taken_by,
                     name_is_taken: namesake.is_some(),
+                    other_database,
                 });
             }),
             transport.serve::<GetClusterInfo>(id, move |request, responder| {
@@ -255,11 +261,11 @@ impl Controller {
         trace!("WorkerRegistered", "address" => worker.worker.address, "class" => worker.class().name());
         let interface = worker.worker;
         self.look_for_moved_servers(&worker);
-        if self
-            .cluster
-            .info
-            .with(|info| info.accepting && worker.epoch > info.epoch)
-        {
+        if self.cluster.info.with(|info| {
+            info.accepting
+                && worker.epoch > info.epoch
+                && !creation::served_another(&worker, &info.database)
+        }) {
             // The recovery that follows reports the problem.
             trace!("WorkerIsAhead", "address" => worker.worker.address, "epoch" => worker.epoch);
             self.moved.notify_one();
@@ -291,6 +297,18 @@ impl Controller {
         });
         self.watches.borrow_mut().insert(process, tasks);
         None
+    }
+
+    /// The database of this cluster, if the worker has data of another one: then it is not let in.
+    fn database_instead(&self, worker: &RegisterWorker) -> Option<Uid> {
+        let database = self.context.database.get()?;
+        let is_other = creation::holds_another(worker, &database);
+        is_other.then(|| {
+            probe!("worker_of_another_database_refused");
+            let (address, holds) = (worker.worker.address, worker.database);
+            trace!("WorkerOfAnotherDatabase", "address" => address, "holds" => holds, "not" => database.id);
+            database.id
+        })
     }
 
     /// Where another process lives that has the same name. The first that tells a name keeps it.
@@ -357,7 +375,7 @@ impl Controller {
             return responder.fail(Error::invalid_option);
         }
         // The recovery decides whether a database may be created: it finds out whether there is one already.
-        self.context.creation.want(request.config, responder);
+        self.context.creation.want(request, responder);
     }
 
     /// Ignores reports of servers that do not belong to the database.
@@ -393,6 +411,7 @@ impl Controller {
             never!(epoch <= before, "EpochBeganBefore", "epoch" => epoch, "before" => before);
             info.epoch = running.state.epoch;
             info.accepting = true;
+            info.database = running.state.database;
             info.log_system = running.state.log_system.clone();
             info.servers = running.servers.tags();
             info.next_tag = running.servers.next_tag;
@@ -513,7 +532,10 @@ impl Controller {
         };
         let checked = match self.context.workers.with(sick) {
             Some(sick) => Err(sick),
-            None => coordinators::check(transport, &now, &request.coordinators).await,
+            None => {
+                let database = &running.state.database;
+                coordinators::check(transport, &now, &request.coordinators, database).await
+            }
         };
         let lost = match checked {
             Ok(lost) => lost,

@@ -5,6 +5,7 @@ use plinth_coordination::ClusterFile;
 use plinth_core::{DatabaseConfig, Uid};
 use plinth_protocol::control::RegisterWorker;
 use plinth_protocol::coordination::{self, GetLeader, GetLeaderReply};
+use plinth_protocol::database::DatabaseId;
 use plinth_rpc::{Place, Transport};
 use plinth_runtime::Boxed;
 use plinth_runtime::Duration;
@@ -19,6 +20,7 @@ pub fn check<'a>(
     transport: &'a Transport,
     now: &'a ClusterFile,
     wanted: &'a [Place],
+    database: &'a DatabaseId,
 ) -> Boxed<'a, Result<Vec<(Place, Uid)>, String>> {
     Box::pin(async move {
         let successor = now.succeeded_by(wanted.to_vec());
@@ -38,6 +40,16 @@ pub fn check<'a>(
         let set = |list: &[Place]| list.iter().cloned().collect::<BTreeSet<_>>();
         if set(wanted) == set(&now.coordinators) && lost.is_empty() {
             return Err("these are the coordinators already".into());
+        }
+        let other = answers.iter().find(|(_, reply)| {
+            let held = reply.as_ref().and_then(|reply| reply.database);
+            held.is_some_and(|held| !database.may_own(held))
+        });
+        if let Some((place, _)) = other {
+            return Err(format!(
+                "{place} holds the coordinated state of another database of this cluster, and keeps it: name another \
+                 server, or start that one over an empty --data-dir; nothing has changed"
+            ));
         }
         match silent.is_empty() {
             true => Ok(lost),
@@ -64,6 +76,18 @@ async fn ask(transport: &Transport, cluster: &ClusterFile) -> Vec<(Place, Option
         (place.clone(), answered.and_then(Result::ok))
     });
     plinth_runtime::join_all(asked.collect::<Vec<_>>()).await
+}
+
+/// The coordinators that do not tell whether there is a database: those that do not answer, and those that no longer
+/// know what they have promised.
+pub fn silent<'a>(transport: &'a Transport, now: &'a ClusterFile) -> Boxed<'a, Vec<Place>> {
+    Box::pin(async move {
+        let answers = ask(transport, now).await.into_iter();
+        let tells =
+            |reply: &Option<GetLeaderReply>| reply.as_ref().is_some_and(|r| r.lost.is_none());
+        let silent = answers.filter(|(_, reply)| !tells(reply));
+        silent.map(|(place, _)| place).collect()
+    })
 }
 
 /// True if one of the coordinators reports that it has lost its registers.

@@ -6,16 +6,24 @@ use plinth_core::codec::Codec;
 use plinth_core::system_keys::{self as keys, ShardRecord, StorageServerRecord};
 use plinth_core::{DatabaseConfig, Uid};
 use plinth_protocol::control::{CreateDatabase, CreateDatabaseReply, RegisterWorker};
-use plinth_rpc::Responder;
-use plinth_runtime::probe;
+use plinth_protocol::database::DatabaseId;
+use plinth_rpc::{Place, Responder};
 use plinth_runtime::sync::Watch;
-use std::cell::RefCell;
+use plinth_runtime::{Duration, Instant, probe};
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+
+/// A database is refused if coordinators have not answered for this long.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// The request for a database that is not fulfilled yet. A later request replaces an earlier one, which perhaps could
 /// never be fulfilled.
 pub struct Creation {
     pub wanted: Watch<Option<DatabaseConfig>>,
+    /// When somebody asked for it first.
+    since: Cell<Instant>,
+    /// It is wanted even if coordinators do not answer.
+    is_forced: Cell<bool>,
     asking: RefCell<Vec<Responder<CreateDatabase>>>,
 }
 
@@ -23,26 +31,46 @@ impl Default for Creation {
     fn default() -> Self {
         Creation {
             wanted: Watch::new(None),
+            since: Cell::new(plinth_runtime::now()),
+            is_forced: Cell::new(false),
             asking: RefCell::default(),
         }
     }
 }
 
 impl Creation {
-    pub fn want(&self, config: DatabaseConfig, responder: Responder<CreateDatabase>) {
+    pub fn want(&self, request: CreateDatabase, responder: Responder<CreateDatabase>) {
+        let CreateDatabase { config, force } = request;
         if self.wanted.with(|wanted| *wanted != Some(config)) {
             if self.wanted.with(Option::is_some) {
                 probe!("creation_wanted_otherwise");
             }
             self.answer("another `configure new' has taken its place");
+            self.since.set(plinth_runtime::now());
+            self.is_forced.set(false);
             self.wanted.set(Some(config));
         }
+        self.is_forced.set(force || self.is_forced.get());
         self.asking.borrow_mut().push(responder);
     }
 
     /// Number of requests that wait for an answer.
     pub fn waiting(&self) -> usize {
         self.asking.borrow().len()
+    }
+
+    /// Whether the database that is wanted may be made while these coordinators do not answer. Refuses it if they have
+    /// not answered for a while.
+    pub fn may_begin(&self, silent: &[Place]) -> bool {
+        let Some(line) = unanswered(silent).filter(|_| !self.is_forced.get()) else {
+            return true;
+        };
+        // Those of a cluster that is just starting answer soon.
+        if self.since.get().elapsed() >= SILENCE_MAX {
+            probe!("creation_refused_for_silent_coordinators");
+            self.refuse(&line);
+        }
+        false
     }
 
     /// Refuses to create a database.
@@ -88,6 +116,28 @@ pub fn refusal(cluster: &ClusterFile, workers: &BTreeMap<Uid, RegisterWorker>) -
         start the servers that hold some with an empty --data-dir",
         holder.worker.address, holder.epoch
     ))
+}
+
+/// The line about coordinators that do not answer while there is no database. `None` if there are none.
+pub fn unanswered(silent: &[Place]) -> Option<String> {
+    let silent: Vec<String> = silent.iter().map(Place::to_string).collect();
+    (!silent.is_empty()).then(|| {
+        format!(
+            "{} cannot be reached, and may hold data of this cluster, to which a new database does not lead: start \
+             what is missing, or say `configure new … force' if there never was any",
+            silent.join(", ")
+        )
+    })
+}
+
+/// True if the worker's directory has served another database than this one.
+pub fn served_another(worker: &RegisterWorker, database: &DatabaseId) -> bool {
+    worker.epoch > 0 && !database.may_own(worker.database)
+}
+
+/// True if the worker has data of another database than this one. It must neither serve nor be emptied.
+pub fn holds_another(worker: &RegisterWorker, database: &DatabaseId) -> bool {
+    worker.holds_data && served_another(worker, database)
 }
 
 /// Rows of the system keyspace: the configuration, the storage servers, and which team holds which shard.
@@ -190,6 +240,49 @@ mod tests {
         assert!(line.contains("10.0.0.1:1 holds data"), "{line}");
         let later = first.succeeded_by(first.coordinators.clone());
         assert!(refusal(&new, &later).is_some());
+    }
+
+    #[test]
+    fn what_a_worker_has_of_another_database_is_told_from_what_it_has_of_this_one() {
+        let database = |is_former| DatabaseId {
+            id: Uid(7),
+            is_former,
+        };
+        let worker = |id, epoch, holds_data| RegisterWorker {
+            database: Uid(id),
+            epoch,
+            holds_data,
+            ..testing::worker(1, ProcessClass::Unset, "z")
+        };
+        for (worker, is_former, holds) in [
+            (worker(7, 5, true), false, false),
+            (worker(8, 5, true), false, true),
+            (worker(8, 5, true), true, true),
+            // It has only been a coordinator, or had roles without files.
+            (worker(8, 5, false), false, false),
+            // Files without an id: of this database if that is older than ids.
+            (worker(0, 5, true), false, true),
+            (worker(0, 5, true), true, false),
+            // It was asked to make a role, and no epoch began with it.
+            (worker(0, 0, true), false, false),
+        ] {
+            assert_eq!(
+                holds_another(&worker, &database(is_former)),
+                holds,
+                "{worker:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn coordinators_that_do_not_answer_are_named_when_there_is_no_database() {
+        assert_eq!(unanswered(&[]), None);
+        let silent = [1, 2].map(|i| Place::At(([10, 0, 0, i], 4500).into()));
+        let line = unanswered(&silent).expect("a line");
+        assert!(
+            line.starts_with("10.0.0.1:4500, 10.0.0.2:4500 cannot be reached"),
+            "{line}"
+        );
     }
 
     #[test]

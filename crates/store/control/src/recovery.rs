@@ -21,7 +21,7 @@ use crate::context::Context;
 use crate::knobs::FIRST_SHARDS;
 use crate::placement::{self, DiskStanding, Placement, RoleKind, Standing};
 use crate::recruit::{limited, new_id, recruit, recruit_log};
-use crate::{creation, exclusion};
+use crate::{coordinators, creation, exclusion};
 use old_epoch::{Predecessor, end_epoch};
 use plinth_coordination::{CoordinatedState, Family};
 use plinth_core::codec::Codec;
@@ -29,6 +29,7 @@ use plinth_core::system_keys::{self, ServerList, StorageServerRecord};
 use plinth_core::version::MAX_VERSIONS_IN_FLIGHT;
 use plinth_core::{DatabaseConfig, Epoch, Error, Result, Tag, Uid, Version};
 use plinth_protocol::control::{ClientInfo, DatabaseState, RegisterWorker};
+use plinth_protocol::database::{DatabaseId, FORMER_STATE_FORMAT};
 use plinth_protocol::log::{LogGeneration, LogSystem, RecruitLog};
 use plinth_protocol::role::Role;
 use plinth_protocol::storage::RecruitStorage;
@@ -46,10 +47,11 @@ use written::contradiction;
 
 /// The system keyspace is sent to a commit proxy in parts of this size, each with at most one row beyond it.
 const PART_BYTES: usize = 1 << 20;
-/// Format of [`DatabaseState`].
-pub const STATE_FORMAT: u32 = 2;
+pub use plinth_protocol::database::STATE_FORMAT;
 /// Pause before another look if the recovery cannot go on, or if there is no database.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// Pause before coordinators are asked again that have not answered while a database is to be created.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// After the first sufficient set of workers, wait this long for the rest of a cluster that is just starting.
 const REGISTRATION_GRACE: Duration = Duration::from_millis(200);
 
@@ -76,11 +78,20 @@ pub type NamedRole = (Role, Interface);
 pub async fn recover(context: &Context, coordinated: &mut CoordinatedState) -> Result<Running> {
     let started = plinth_runtime::now();
     context.phase.begin("reading_coordinated_state");
-    let stored = coordinated.read().await?;
+    let stored = match coordinated.read().await {
+        Err(error @ Error::invalid_cluster_id) => {
+            let line = coordinated.divided().unwrap_or_else(|| error.to_string());
+            trace_warn!("CoordinatorsAreDivided", "what" => line);
+            stand_still(context, line).await;
+            return Err(error);
+        }
+        read => read?,
+    };
     let running = match stored {
         None => create(context, coordinated).await?,
         Some(bytes) => {
-            let state = readable(context, bytes).await?;
+            let state = readable(context, bytes, coordinated.writer()).await?;
+            context.knows_of(&state);
             let predecessor = end_epoch(context, state).await?;
             succeed(context, coordinated, predecessor).await?
         }
@@ -91,8 +102,8 @@ pub async fn recover(context: &Context, coordinated: &mut CoordinatedState) -> R
     Ok(running)
 }
 
-/// Decodes the coordinated state, if this version knows its format.
-async fn readable(context: &Context, bytes: bytes::Bytes) -> Result<DatabaseState> {
+/// Decodes the coordinated state, if this version knows its format. A database that has no id yet gets `id`.
+async fn readable(context: &Context, bytes: bytes::Bytes, id: Uid) -> Result<DatabaseState> {
     if let Some(other) = Family::of_state(&bytes).filter(|family| *family != Family::Store) {
         let line = Family::Store.not_own(other);
         trace_warn!("StateOfAnotherSystem", "what" => line);
@@ -100,7 +111,8 @@ async fn readable(context: &Context, bytes: bytes::Bytes) -> Result<DatabaseStat
         return Err(Error::file_corrupt);
     }
     let format = u32::take(&mut bytes.clone());
-    if let Some(format) = format.filter(|format| *format != STATE_FORMAT) {
+    let is_unknown = |format: &u32| ![FORMER_STATE_FORMAT, STATE_FORMAT].contains(format);
+    if let Some(format) = format.filter(is_unknown) {
         let line = format!(
             "the coordinators' state of the database has format {format}, \
             and this version of Plinth knows {STATE_FORMAT}: run the version that wrote it"
@@ -109,7 +121,7 @@ async fn readable(context: &Context, bytes: bytes::Bytes) -> Result<DatabaseStat
         stand_still(context, line).await;
         return Err(Error::unsupported_format_version);
     }
-    let state = DatabaseState::from_bytes(bytes).ok_or(Error::file_corrupt)?;
+    let state = written::decoded(bytes, id).ok_or(Error::file_corrupt)?;
     if let Some(contradiction) = contradiction(&state) {
         let line = format!(
             "the coordinators' state of the database contradicts itself: {contradiction}. Bring back an older copy of \
@@ -138,18 +150,20 @@ async fn succeed(
 ) -> Result<Running> {
     if let Some(reason) = context
         .workers
-        .with(|workers| ahead::by_epoch(workers, old.state.epoch))
+        .with(|workers| ahead::by_epoch(workers, old.state.epoch, &old.state.database))
     {
         return refuse_to_forget(context, coordinated, old.state.epoch, reason).await;
     }
     let plan = Plan {
         epoch: old.state.epoch + 1,
+        database: old.state.database,
         configured: Configured::from_rows(&old.rows, old.state.config),
         servers: ServerList::from_rows(&old.rows).ok_or(Error::file_corrupt)?,
         old: old.state.log_system,
         start: old.known_committed + 1,
         recovered_to: old.recovered_to,
         rows: old.rows,
+        is_confirmed: old.state.is_confirmed,
         new_database: false,
     };
     start_epoch(context, coordinated, plan).await
@@ -163,10 +177,9 @@ async fn refuse_to_forget(
     epoch: Epoch,
     reason: String,
 ) -> Result<Running> {
-    let now = coordinated
-        .read()
-        .await?
-        .and_then(DatabaseState::from_bytes);
+    let writer = coordinated.writer();
+    let now = coordinated.read().await?;
+    let now = now.and_then(|bytes| written::decoded(bytes, writer));
     if now.is_some_and(|state| state.epoch > epoch) {
         return Err(Error::cluster_recovery_failed);
     }
@@ -189,16 +202,28 @@ async fn create(context: &Context, coordinated: &mut CoordinatedState) -> Result
         let lost = context
             .workers
             .with(|workers| creation::refusal(&context.coordinators.file(), workers));
-        match (context.creation.wanted.get(), &lost) {
-            (Some(config), None) => break config,
-            (Some(_), Some(refusal)) => context.creation.refuse(refusal),
-            (None, _) => {}
-        }
-        // A database may just be moving to these coordinators.
+        let silent = coordinators::silent(&context.transport, &context.coordinators.file()).await;
+        // A database may just be moving to these coordinators, or a coordinator has come back that knows of one.
         if coordinated.read().await?.is_some() {
             return Err(Error::cluster_recovery_failed);
         }
-        context.phase.wait_for(lost.unwrap_or_default());
+        match (context.creation.wanted.get(), &lost) {
+            (Some(config), None) if context.creation.may_begin(&silent) => break config,
+            (Some(_), Some(refusal)) => context.creation.refuse(refusal),
+            (Some(_), None) => plinth_runtime::sleep(ASK_AGAIN).await,
+            (None, _) => {}
+        }
+        let unanswered = creation::unanswered(&silent).filter(|_| lost.is_none());
+        let phase = match unanswered {
+            Some(_) => "waiting_for_coordinators",
+            None => "waiting_for_configure_new",
+        };
+        if context.phase.current() != phase {
+            context.phase.set(phase);
+        }
+        context
+            .phase
+            .wait_for(lost.or(unanswered).unwrap_or_default());
     };
     let otherwise = context
         .creation
@@ -221,6 +246,11 @@ async fn make_database(
     let rows = creation::initial_state(&config, &servers, &teams, FIRST_SHARDS.get());
     let plan = Plan {
         epoch: 1,
+        // Drawn at random when this controller became a candidate, and of no other one.
+        database: DatabaseId {
+            id: coordinated.writer(),
+            is_former: false,
+        },
         configured: Configured::from_rows(&rows, config),
         servers: ServerList::from_rows(&rows).ok_or(Error::file_corrupt)?,
         old: LogSystem {
@@ -229,6 +259,7 @@ async fn make_database(
         start: 1,
         recovered_to: 0,
         rows,
+        is_confirmed: false,
         new_database: true,
     };
     start_epoch(context, coordinated, plan).await
@@ -309,6 +340,7 @@ fn storage_placement(
 /// All decisions about the new epoch, made before any role is recruited.
 struct Plan {
     epoch: Epoch,
+    database: DatabaseId,
     configured: Configured,
     servers: ServerList,
     old: LogSystem,
@@ -317,6 +349,8 @@ struct Plan {
     /// RV.
     recovered_to: Version,
     rows: Vec<(bytes::Bytes, bytes::Bytes)>,
+    /// The database has its id for certain.
+    is_confirmed: bool,
     new_database: bool,
 }
 
@@ -385,9 +419,11 @@ async fn start_epoch(
         refuse_to_overwrite(context)?;
     }
     context.phase.set("writing_coordinated_state");
-    let state = DatabaseState {
+    let mut state = DatabaseState {
         format: STATE_FORMAT,
         epoch: plan.epoch,
+        database: plan.database,
+        is_confirmed: plan.is_confirmed,
         config: plan.configured.config,
         log_system,
     };
@@ -398,6 +434,14 @@ async fn start_epoch(
         state.epoch
     );
     coordinated.write(state.to_bytes()).await?;
+    if !state.is_confirmed {
+        // Only now a majority is known to have this id. Nothing was acknowledged before.
+        coordinated.read_own(&state.to_bytes()).await?;
+        state.is_confirmed = true;
+        coordinated.write(state.to_bytes()).await?;
+        trace!("DatabaseConfirmed", "database" => state.database.id);
+    }
+    context.knows_of(&state);
     let client = ClientInfo {
         id: plinth_runtime::random::u64() | 1,
         grv_proxies: roles.grv_proxies.iter().map(|(_, role)| *role).collect(),

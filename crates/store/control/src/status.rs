@@ -232,7 +232,7 @@ fn recovery_name(phase: &str) -> &str {
         "starting" | "reading_coordinated_state" => "reading_coordinated_state",
         "sealing_old_logs" => "locking_coordinated_state",
         "reading_system_keyspace" => "reading_transaction_system_state",
-        "waiting_for_configure_new" => "configuration_never_created",
+        "waiting_for_configure_new" | "waiting_for_coordinators" => "configuration_never_created",
         "recruiting_storage" | "recruiting_transaction_system" => "recruiting_transaction_servers",
         "writing_coordinated_state" => "writing_coordinated_state",
         "accepting_commits" => "fully_recovered",

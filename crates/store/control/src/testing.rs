@@ -23,6 +23,8 @@ pub fn worker(port: u16, class: ProcessClass, zone: &str) -> RegisterWorker {
         unreachable: vec![],
         disk: None,
         epoch: 0,
+        database: Uid(0),
+        holds_data: false,
         lost_registers: false,
     }
 }

@@ -64,7 +64,8 @@ impl CoordinatedState {
 
     /// Reads the newest value and fences all earlier readers' writes. Waits until a majority answers. `None` if there
     /// is no database yet. [`Error::coordinators_changed`] if the state has moved: the caller ends, because the new
-    /// coordinators elect another controller.
+    /// coordinators elect another controller. [`Error::invalid_cluster_id`] if no majority has the state of one
+    /// database, and some have those of others: [`divided`](Self::divided) tells.
     pub fn read(&mut self) -> Boxed<'_, Result<Option<Bytes>>> {
         Box::pin(async move {
             match self.register.read_settled().await? {
@@ -85,6 +86,16 @@ impl CoordinatedState {
                 }
             }
         })
+    }
+
+    /// The id that tells its writes from those of others: one that was drawn at random for it.
+    pub fn writer(&self) -> Uid {
+        self.writer
+    }
+
+    /// Who holds what, if the last read found states of two databases.
+    pub fn divided(&self) -> Option<String> {
+        self.register.divided.clone()
     }
 
     /// Reads the newest value, without holding up those who write. `None` if it is not certain, because somebody is

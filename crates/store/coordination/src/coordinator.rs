@@ -13,7 +13,8 @@
 //!
 //! A register is one disk of disk Paxos. There is one register for each set of coordinators that this one belongs or
 //! belonged to (`coordinator/registers.rs`). The vote (`coordinator/votes.rs`) is kept in memory, because it only
-//! affects liveness. Every worker is ready to be a coordinator: the cluster file names those that are.
+//! affects liveness. A register that holds the state of a database that was perhaps served takes no state of another
+//! one: somebody has created that without knowing of it (`owner.rs`). Every worker is ready to be a coordinator: the cluster file names those that are.
 //!
 //! A coordinator whose registers are gone or damaged no longer knows its promises, so it does not act as one: it
 //! neither votes nor answers for a register. A move of the coordinators makes it one again, for the registers that
@@ -31,6 +32,7 @@ use plinth_protocol::coordination::{
     BeginRegister, COORDINATOR, Candidate, GetLeader, GetLeaderReply, Nominate, NominateReply,
     ReadRegister, Withdraw, WriteRegister, coordinator_id,
 };
+use plinth_protocol::database::named;
 use plinth_rpc::{Interface, Registration, Responder, Transport, wait_failure};
 use plinth_runtime::disk::Synced;
 use plinth_runtime::gauge::Gauge;
@@ -248,6 +250,7 @@ async fn keep_registers(
     mut accesses: QueueReceiver<Access>,
     lost: Watch<Option<String>>,
 ) -> Error {
+    let mut refused = None;
     while let Some(access) = accesses.recv().await {
         match access {
             Access::Read(request, responder) => {
@@ -255,6 +258,14 @@ async fn keep_registers(
                 responder.ok(keep(promise, &registers, &path).await);
             }
             Access::Write(request, responder) => {
+                let kept = registers.borrow().keeps(&request);
+                if let Some(kept) = kept {
+                    if refused.replace(kept) != Some(kept) {
+                        tell_kept(&path, kept);
+                    }
+                    responder.fail(Error::invalid_cluster_id);
+                    continue;
+                }
                 let promise = registers.borrow_mut().write(&request);
                 responder.ok(keep(promise, &registers, &path).await);
             }
@@ -278,6 +289,18 @@ async fn keep_registers(
         );
     }
     Error::operation_cancelled
+}
+
+/// Says that these registers are not those of the database that the others serve.
+fn tell_kept(path: &Path, kept: Uid) {
+    probe!("coordinator_keeps_another_database");
+    let line = format!(
+        "{} is of {}, and the cluster's controller serves another one: this coordinator does not take part. See Two \
+         databases of one cluster in docs/operating.md",
+        path.display(),
+        named(kept)
+    );
+    trace_warn!("CoordinatorOfAnotherDatabase", "file" => path.display(), "what" => line);
 }
 
 /// Sets damaged registers aside for inspection.
@@ -438,6 +461,7 @@ fn serve_votes(
                     is_coordinator: registers.has(&request.register),
                     successor: registers.successor(&request.register).to_string(),
                     lost: registers.lost,
+                    database: registers.database(&request.register),
                 }),
             }
         }),

@@ -19,6 +19,7 @@ mod family;
 pub mod key_file;
 pub mod knobs;
 mod look;
+mod owner;
 mod register;
 mod shared_state;
 mod tenant;

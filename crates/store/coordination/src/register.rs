@@ -1,6 +1,7 @@
 //! The register of one set of coordinators, read and written on a majority of them (disk Paxos, FDB §2.3.1).
 
 use crate::ClusterFile;
+use crate::owner::{self, Whose, whose};
 use plinth_core::{Error, Result, Uid};
 use plinth_protocol::coordination::{
     CoordinatedValue, Generation, ReadRegister, ReadRegisterReply, WriteRegister,
@@ -37,6 +38,8 @@ pub(crate) struct Register {
     transport: Transport,
     pub file: ClusterFile,
     generation: Generation,
+    /// Who holds which database, if the last read could not tell whose state counts.
+    pub divided: Option<String>,
 }
 
 impl Register {
@@ -46,11 +49,13 @@ impl Register {
             transport: transport.clone(),
             file,
             generation: Generation { number: 0, writer },
+            divided: None,
         }
     }
 
     /// Reads the newest value and fences all earlier readers' writes. Waits until a majority answers.
-    pub fn read(&mut self) -> Boxed<'_, Found> {
+    /// [`Error::invalid_cluster_id`] if they hold states of two databases.
+    pub fn read(&mut self) -> Boxed<'_, Result<Found>> {
         Box::pin(async move {
             // The first attempt of a process finds out how far others are. It has met nobody for that.
             let mut has_met = self.generation.number > 0;
@@ -60,12 +65,28 @@ impl Register {
                     register: self.file.register(),
                     generation: self.generation,
                 };
-                let nobody_knows = |replies: &[ReadRegisterReply]| {
+                let majority = self.file.majority();
+                let is_open = |replies: &[ReadRegisterReply]| {
                     replies.iter().all(|reply| reply.value.is_none())
+                        || whose(replies, majority) == Whose::Divided
                 };
-                let replies = self.ask_majority(request, nobody_knows, says_moved).await;
+                let (from, mut replies) = self.ask_majority(request, is_open, says_moved).await;
                 if let Some(found) = moved(&replies) {
-                    return found;
+                    return Ok(found);
+                }
+                self.divided = None;
+                match whose(&replies, majority) {
+                    Whose::One => {}
+                    Whose::Mostly(owner) => {
+                        probe!("coordinators_of_two_databases");
+                        owner::only(&owner, &mut replies);
+                    }
+                    Whose::Divided => {
+                        probe!("coordinators_are_divided");
+                        let told: Vec<_> = from.iter().copied().zip(&replies).collect();
+                        self.divided = Some(owner::divided(&self.file.coordinators, &told));
+                        return Err(Error::invalid_cluster_id);
+                    }
                 }
                 let highest = replies
                     .iter()
@@ -86,7 +107,7 @@ impl Register {
                     }
                     continue;
                 }
-                return found(replies, self.file.majority());
+                return Ok(found(replies, majority));
             }
         })
     }
@@ -105,7 +126,12 @@ impl Register {
                 let have_it = replies.iter().map(|reply| Some(reply.write_generation));
                 have_it.filter(|of| *of == newest).count() < majority
             };
-            let replies = self.ask_majority(request, is_open, says_moved).await;
+            let (_, mut replies) = self.ask_majority(request, is_open, says_moved).await;
+            match whose(&replies, majority) {
+                Whose::One => {}
+                Whose::Mostly(owner) => owner::only(&owner, &mut replies),
+                Whose::Divided => return None,
+            }
             let found = moved(&replies).unwrap_or_else(|| found(replies, majority));
             found.is_settled.then_some(found.value)
         })
@@ -115,7 +141,7 @@ impl Register {
     pub fn read_settled(&mut self) -> Boxed<'_, Result<Option<CoordinatedValue>>> {
         Box::pin(async move {
             loop {
-                let found = self.read().await;
+                let found = self.read().await?;
                 let Some(value) = found.value else {
                     return Ok(None);
                 };
@@ -151,7 +177,7 @@ impl Register {
             }
             // The others may be gone for good, because the state has moved.
             let is_refused = |reply: &WriteRegisterReply| !reply.accepted;
-            let replies = self.ask_majority(request, |_| false, is_refused).await;
+            let (_, replies) = self.ask_majority(request, |_| false, is_refused).await;
             if replies.iter().all(|reply| reply.accepted) {
                 return Ok(());
             }
@@ -185,7 +211,7 @@ impl Register {
         plinth_runtime::timeout(RETRY, ask(&self.transport, place, request)).await;
     }
 
-    /// Returns the first majority of answers. Asks coordinators that fail again until there is one. If those answers
+    /// Returns the first majority of answers, with the numbers of the coordinators that gave them. Asks coordinators that fail again until there is one. If those answers
     /// are `few`, also waits a moment for the other coordinators. One answer that `suffices` ends it: then there may
     /// be fewer.
     async fn ask_majority<R: Request + Clone>(
@@ -193,10 +219,10 @@ impl Register {
         request: R,
         few: impl Fn(&[R::Reply]) -> bool,
         suffices: impl Fn(&R::Reply) -> bool,
-    ) -> Vec<R::Reply> {
+    ) -> (Vec<usize>, Vec<R::Reply>) {
         let (sender, mut replies) = sync::queue();
         let tasks = plinth_runtime::TaskGroup::new();
-        for place in &self.file.coordinators {
+        for (i, place) in self.file.coordinators.iter().enumerate() {
             let place = place.clone();
             let (transport, request, sender) =
                 (self.transport.clone(), request.clone(), sender.clone());
@@ -206,7 +232,7 @@ impl Register {
                         .await
                     {
                         Some(Ok(reply)) => {
-                            let _ = sender.send(reply); // enough others may have answered
+                            let _ = sender.send((i, reply)); // enough others may have answered
                             return;
                         }
                         Some(Err(error)) => {
@@ -218,21 +244,25 @@ impl Register {
                 }
             });
         }
-        let mut answers = Vec::new();
+        let (mut from, mut answers) = (Vec::new(), Vec::new());
         while answers.len() < self.file.majority() {
             let answer = replies.recv().await;
-            answers.push(answer.expect("the askers hold the sender until they have answered"));
+            let (i, answer) = answer.expect("the askers hold the sender until they have answered");
+            from.push(i);
+            answers.push(answer);
             if answers.last().is_some_and(&suffices) {
-                return answers;
+                return (from, answers);
             }
         }
         if few(&answers) {
             let end = plinth_runtime::now() + NOTHING_GRACE;
             while answers.len() < self.file.coordinators.len() {
                 let left = end.saturating_since(plinth_runtime::now());
-                let Some(Some(answer)) = plinth_runtime::timeout(left, replies.recv()).await else {
+                let answer = plinth_runtime::timeout(left, replies.recv()).await;
+                let Some(Some((i, answer))) = answer else {
                     break;
                 };
+                from.push(i);
                 answers.push(answer);
             }
         }
@@ -242,7 +272,7 @@ impl Register {
             "{} answers of {all} coordinators: a majority answers, and each of them once",
             answers.len()
         );
-        answers
+        (from, answers)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The control plane: workers and clients talk to the cluster controller, which recruits roles on workers.
 
 use crate::DurableVersion;
+use crate::database::DatabaseId;
 use crate::log::LogSystem;
 use bytes::Bytes;
 use plinth_core::config::FaultDomain;
@@ -108,6 +109,11 @@ record! {
         pub disk: Option<SickDisk>,
         /// The newest epoch in which its data directory has served; 0 if none.
         pub epoch: Epoch,
+        /// The database that its data directory has served in that epoch; zero if none, or if it was a version that
+        /// knew no ids.
+        pub database: Uid,
+        /// Files of log or storage servers were in its data directory when it started.
+        pub holds_data: bool,
         /// The process has lost its coordinator registers: it must not serve as a coordinator, even if a cluster file
         /// lists it.
         pub lost_registers: bool,
@@ -119,6 +125,8 @@ record! {
         pub taken_by: Option<SocketAddr>,
         /// It is not the id that another live process has, but the name.
         pub name_is_taken: bool,
+        /// The database of the cluster, if the worker holds data of another one: then it is not let in.
+        pub other_database: Option<Uid>,
     }
 
     /// Waits until the description differs from `known`.
@@ -134,6 +142,8 @@ record! {
         pub epoch: Epoch,
         /// The database serves clients.
         pub accepting: bool,
+        /// Counts only once it serves clients.
+        pub database: DatabaseId,
         pub log_system: LogSystem,
         /// All storage servers. A server that is not listed does not belong to the database: it neither pulls nor
         /// pops.
@@ -167,6 +177,8 @@ record! {
     /// in the configuration is out of bounds.
     pub struct CreateDatabase {
         pub config: DatabaseConfig,
+        /// Although coordinators do not answer that may hold the data of a former database.
+        pub force: bool,
     }
 
     pub struct CreateDatabaseReply {
@@ -294,7 +306,18 @@ record! {
 
     /// The coordinated state: what a recovery must read first. Kept on the coordinators.
     pub struct DatabaseState {
-        /// Format of this record: 2.
+        /// Format of this record: 3.
+        pub format: u32,
+        pub epoch: Epoch,
+        pub database: DatabaseId,
+        /// A majority of the coordinators is known to have had this database. Before, nobody serves it.
+        pub is_confirmed: bool,
+        pub config: DatabaseConfig,
+        pub log_system: LogSystem,
+    }
+
+    /// The coordinated state in format 2.
+    pub struct FormerDatabaseState {
         pub format: u32,
         pub epoch: Epoch,
         pub config: DatabaseConfig,

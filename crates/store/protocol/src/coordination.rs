@@ -119,6 +119,9 @@ record! {
         /// Set if the coordinator has lost its promises and so serves no register: an id of this start of the
         /// coordinator.
         pub lost: Option<Uid>,
+        /// The database that the register holds; zero for one of a version that knew no ids. `None`: it holds none, or
+        /// none that was served, or the state of another system.
+        pub database: Option<Uid>,
     }
 
     /// Allows a coordinator that is `lost` to serve this register and later ones. The set of coordinators of this

@@ -2,6 +2,7 @@
 
 pub mod control;
 pub mod coordination;
+pub mod database;
 mod durable;
 pub mod knobs;
 pub mod log;

@@ -6,6 +6,7 @@ use plinth_core::codec::Codec;
 use plinth_core::testing::fuzz;
 use plinth_core::transaction_tag::TransactionTag;
 use plinth_core::{DatabaseConfig, EngineKind, KeyRange, KeySelector, Tag, Uid};
+use plinth_protocol::database::DatabaseId;
 use plinth_protocol::token::Token;
 use plinth_protocol::{control::*, coordination::*, log::*, rate::*, storage::*, transaction::*};
 use plinth_rpc::{Interface, Place};
@@ -333,6 +334,8 @@ fn damaged_control_messages_and_the_coordinated_state_are_refused_or_mean_what_t
             works: true,
         }),
         epoch: 9,
+        database: Uid(10),
+        holds_data: true,
         lost_registers: true,
     }]);
     fuzz_message([ClusterInfo {
@@ -340,6 +343,10 @@ fn damaged_control_messages_and_the_coordinated_state_are_refused_or_mean_what_t
         controller: interface(1),
         epoch: 2,
         accepting: true,
+        database: DatabaseId {
+            id: Uid(9),
+            is_former: true,
+        },
         log_system: log_system(2),
         servers: vec![(Uid(3), Tag(4))],
         next_tag: 5,
@@ -355,6 +362,17 @@ fn damaged_control_messages_and_the_coordinated_state_are_refused_or_mean_what_t
     }]);
     fuzz_message([DatabaseState {
         format: 1,
+        epoch: 2,
+        database: DatabaseId {
+            id: Uid(9),
+            is_former: false,
+        },
+        is_confirmed: true,
+        config: DatabaseConfig::default(),
+        log_system: log_system(3),
+    }]);
+    fuzz_message([FormerDatabaseState {
+        format: 2,
         epoch: 2,
         config: DatabaseConfig::default(),
         log_system: log_system(3),
@@ -393,6 +411,7 @@ fn damaged_coordination_messages_are_refused_or_mean_what_they_say() {
         is_coordinator: true,
         successor: "a:b_3@10.0.0.1:4500".into(),
         lost: Some(Uid(4)),
+        database: Some(Uid(5)),
     }));
     fuzz_message([ChangeCoordinators {
         coordinators: vec![Place::At(([127, 0, 0, 1], 4500).into())],

@@ -3,13 +3,15 @@
 //!
 //! ```text
 //! plinth.lock              held by the living process
-//! process                  format, cluster, process id, the newest epoch that was served in
+//! process                  format, cluster, process id, the newest epoch that was served in, and the database
 //! coordination             the registers of a coordinator; exists from the first start on
 //! log-<id>.*               disk queues of log servers
 //! storage-<id>.meta        tag and engine of a storage server
 //! storage-<id>.*           its engine
 //! damaged-storage-<id>.*   of a storage server whose files were damaged, while others had the same data
 //! damaged-log-<id>.*       the same of a log server
+//! former-log-<id>.*        of a log server that no epoch names, in a directory that did not tell of which database it is
+//! former-storage-<id>.*    the same of a storage server
 //! damaged-coordination     damaged registers of a coordinator that has begun again since
 //! probe                    exists for a moment, while a sick disk is tested
 //! ```
@@ -18,6 +20,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use plinth_coordination::{Tenant, coordinator, why};
 use plinth_core::codec::Codec;
 use plinth_core::{EngineKind, Epoch, Error, Tag, Uid, Version, record};
+use plinth_protocol::database::{DatabaseId, WITHOUT_ID, named};
 use plinth_runtime::Boxed;
 use plinth_runtime::disk::{self, DirLock};
 use plinth_runtime::trace_warn;
@@ -27,17 +30,28 @@ use std::path::{Path, PathBuf};
 /// 2: storage servers keep on disk which ranges they hold. 3: coordinators keep a register for each set of them.
 pub const FORMAT: u32 = 3;
 /// Format of the file `process` alone. 4: with the epoch; and the file of the registers exists from the first start
-/// on.
-const OWNER_FORMAT: u32 = 4;
+/// on. 5: with the database.
+const OWNER_FORMAT: u32 = 5;
+const OWNER_WITHOUT_DATABASE: u32 = 4;
 
-/// Prefix of the names of files that were set aside.
-const DAMAGED: &str = "damaged-";
+/// Prefixes of the names of files that were set aside.
+pub const DAMAGED: &str = "damaged-";
+pub const FORMER: &str = "former-";
 
 record! {
     pub struct Owner {
         pub cluster: String,
         pub process: Uid,
         /// The newest epoch that the process has served in; 0 if none.
+        pub epoch: Epoch,
+        /// The database of that epoch; zero if there is none, or if the version knew no ids.
+        pub database: Uid,
+    }
+
+    /// The owner in format 4.
+    pub struct OwnerWithoutDatabase {
+        pub cluster: String,
+        pub process: Uid,
         pub epoch: Epoch,
     }
 
@@ -63,6 +77,10 @@ pub struct DataDirectory {
     /// True if a former version, which made the file of the registers only when they were needed, was the last to
     /// serve here.
     is_former: Cell<bool>,
+    /// Log servers and storage servers had files here when the process started.
+    pub holds_data: bool,
+    /// The file `process` names another database than the one that is served.
+    is_stale: Cell<bool>,
     _lock: DirLock,
 }
 
@@ -88,7 +106,10 @@ impl DataDirectory {
                     (make_owner(path, cluster).await?, false)
                 }
             };
+            let holds_data = epoch_of_files(path).await? > 0;
             Ok(DataDirectory {
+                holds_data,
+                is_stale: Cell::new(false),
                 path: path.to_path_buf(),
                 process: owner.process,
                 owner: RefCell::new(owner),
@@ -128,10 +149,55 @@ impl DataDirectory {
         self.owner.borrow().epoch
     }
 
+    /// The database that was served from here; [`WITHOUT_ID`] if none, or if the version knew no ids.
+    pub fn database(&self) -> Uid {
+        self.owner.borrow().database
+    }
+
+    /// Takes the directory for this database, from which the process is about to serve. The next
+    /// [`serves_in`](Self::serves_in) writes that down.
+    ///
+    /// # Errors
+    /// It holds data of another one, which stays as it is.
+    pub fn claim(&self, database: &DatabaseId) -> Result<(), String> {
+        let mut owner = self.owner.borrow_mut();
+        if owner.database == database.id {
+            return Ok(());
+        }
+        if owner.epoch > 0 && !database.may_own(owner.database) {
+            if self.holds_data {
+                return Err(self.of_another(owner.database, database.id));
+            }
+            owner.epoch = 0; // of the other one
+        }
+        owner.database = database.id;
+        self.is_stale.set(true);
+        Ok(())
+    }
+
+    /// The line about data of `kept` where the cluster serves `served`.
+    pub fn of_another(&self, kept: Uid, served: Uid) -> String {
+        let line = format!(
+            "belongs to {}, and this cluster file leads to {}; it stays as it is, and nothing of it is served. Start \
+             this server over another --data-dir; or, if this data is what you want, see Two databases of one cluster \
+             in docs/operating.md",
+            named(kept),
+            named(served)
+        );
+        format!("data directory {} {line}", self.path.display())
+    }
+
+    /// True if `epoch`, or the database that was claimed, is not written down yet.
+    pub fn lacks(&self, epoch: Epoch) -> bool {
+        epoch > self.epoch() || self.is_stale.get()
+    }
+
     /// Records that `epoch` is served from here. Nothing of an older epoch is served afterwards.
     pub async fn serves_in(&self, epoch: Epoch) {
-        if epoch > self.epoch() {
-            self.owner.borrow_mut().epoch = epoch;
+        if self.lacks(epoch) {
+            let newest = epoch.max(self.epoch());
+            self.owner.borrow_mut().epoch = newest;
+            self.is_stale.set(false);
             self.write_owner().await;
         }
     }
@@ -196,14 +262,18 @@ impl DataDirectory {
         Ok(())
     }
 
-    /// Renames every file of a role to `damaged-…`, so that the role no longer exists. The meta file of a storage
+    /// Puts `prefix` before the name of every file of a role, so that the role no longer exists. The meta file of a storage
     /// server is renamed first, and durably before the next file. The renamed files are kept for inspection and may
     /// be removed.
-    pub async fn set_role_aside(&self, id: Uid) -> std::io::Result<()> {
+    pub async fn set_role_aside(&self, id: Uid, prefix: &str) -> std::io::Result<()> {
         let mut names = self.files_of(id).await?;
-        names.retain(|name| !name.starts_with(DAMAGED));
+        names.retain(|name| {
+            ![DAMAGED, FORMER]
+                .iter()
+                .any(|aside| name.starts_with(aside))
+        });
         for name in names {
-            let aside = self.path.join(format!("{DAMAGED}{name}"));
+            let aside = self.path.join(format!("{prefix}{name}"));
             disk::rename(&self.path.join(&name), &aside).await?;
             disk::sync_dir(&self.path).await?;
         }
@@ -271,7 +341,8 @@ async fn read_owner(path: &Path, cluster: &str) -> Result<(Owner, bool), String>
     let bytes = disk::read_file(&file).await;
     let bytes = bytes.map_err(|e| at(path, format!("cannot read its owner: {e}")))?;
     let format = format_of(&bytes);
-    if let Some(format) = format.filter(|format| ![FORMAT, OWNER_FORMAT].contains(format)) {
+    let known = [FORMAT, OWNER_WITHOUT_DATABASE, OWNER_FORMAT];
+    if let Some(format) = format.filter(|format| !known.contains(format)) {
         return Err(format!(
             "data directory {} has format {format}, and this version of Plinth knows {OWNER_FORMAT}; \
             serve it with the version that wrote it, `plinth dump` there and `plinth load` here",
@@ -279,15 +350,7 @@ async fn read_owner(path: &Path, cluster: &str) -> Result<(Owner, bool), String>
         ));
     }
     let is_former = format == Some(FORMAT);
-    let owner = match is_former {
-        false => decode(OWNER_FORMAT, &bytes),
-        true => decode(FORMAT, &bytes).map(|FormerOwner { cluster, process }| Owner {
-            cluster,
-            process,
-            epoch: 0,
-        }),
-    };
-    let mut owner: Owner = owner.ok_or_else(|| {
+    let mut owner = decode_owner(&bytes).ok_or_else(|| {
         format!(
             "{} is corrupt; restore the whole directory from a backup, or use an empty one",
             file.display()
@@ -306,6 +369,28 @@ async fn read_owner(path: &Path, cluster: &str) -> Result<(Owner, bool), String>
     Ok((owner, is_former))
 }
 
+/// The owner in any of the formats. In format 3 its epoch is not known.
+fn decode_owner(bytes: &Bytes) -> Option<Owner> {
+    match format_of(bytes)? {
+        FORMAT => decode(FORMAT, bytes).map(|FormerOwner { cluster, process }| Owner {
+            cluster,
+            process,
+            epoch: 0,
+            database: WITHOUT_ID,
+        }),
+        OWNER_WITHOUT_DATABASE => {
+            let owner: OwnerWithoutDatabase = decode(OWNER_WITHOUT_DATABASE, bytes)?;
+            Some(Owner {
+                cluster: owner.cluster,
+                process: owner.process,
+                epoch: owner.epoch,
+                database: WITHOUT_ID,
+            })
+        }
+        _ => decode(OWNER_FORMAT, bytes),
+    }
+}
+
 /// Names the owner of a directory in which no process has served. If there are other files in it, it has lost its
 /// owner's file, and perhaps more.
 async fn make_owner(path: &Path, cluster: &str) -> Result<Owner, String> {
@@ -313,6 +398,7 @@ async fn make_owner(path: &Path, cluster: &str) -> Result<Owner, String> {
         cluster: cluster.to_string(),
         process: Uid(plinth_runtime::random::uid()),
         epoch: epoch_of_files(path).await?,
+        database: WITHOUT_ID,
     };
     let unreadable = |e| at(path, format!("cannot read it: {e}"));
     let is_there = disk::exists(&coordinator::file_in(path)).await;
@@ -469,6 +555,98 @@ mod tests {
             }
         };
         assert_eq!(opened(served, false), (true, true, 7));
+    }
+
+    /// Opens a directory that `owner` has left, with data or without, and claims it for a database.
+    fn claimed(
+        format: u32,
+        epoch: Epoch,
+        kept: u128,
+        with_data: bool,
+        served: DatabaseId,
+    ) -> (Result<(), String>, Epoch, Uid) {
+        let simulation = Simulation::new(1, SimConfig::default());
+        let claiming = async move {
+            let path = Path::new("/data");
+            disk::create_dir_all(path).await.expect("makes it");
+            let (cluster, process) = (String::from("a:b"), Uid(1));
+            let database = Uid(kept);
+            let owner = match format {
+                OWNER_FORMAT => encode(
+                    OWNER_FORMAT,
+                    &Owner {
+                        cluster,
+                        process,
+                        epoch,
+                        database,
+                    },
+                ),
+                _ => encode(
+                    OWNER_WITHOUT_DATABASE,
+                    &OwnerWithoutDatabase {
+                        cluster,
+                        process,
+                        epoch,
+                    },
+                ),
+            };
+            put(path, "process", owner).await;
+            if with_data {
+                put(path, &format!("storage-{ID}.meta"), Bytes::new()).await;
+            }
+            let opened = DataDirectory::open(path, "a:b").await.expect("opens");
+            let claimed = opened.claim(&served);
+            opened.serves_in(1).await;
+            drop(opened);
+            let again = DataDirectory::open(path, "a:b").await.expect("opens");
+            (claimed, again.epoch(), again.database())
+        };
+        simulation.run(claiming).result
+    }
+
+    #[test]
+    fn a_directory_with_data_of_another_database_is_not_claimed_and_says_so() {
+        let served = DatabaseId {
+            id: Uid(7),
+            is_former: false,
+        };
+        let (refused, epoch, database) = claimed(OWNER_FORMAT, 5, 8, true, served);
+        let line = refused.expect_err("it has another's data");
+        let [ours, theirs] = [Uid(8), Uid(7)];
+        let words =
+            format!("belongs to database {ours}, and this cluster file leads to database {theirs}");
+        assert!(line.contains(&words) && line.contains("/data"), "{line}");
+        assert_eq!((epoch, database), (5, Uid(8)));
+        // Its own, none yet, and another's without data.
+        assert_eq!(
+            claimed(OWNER_FORMAT, 5, 7, true, served),
+            (Ok(()), 5, Uid(7))
+        );
+        assert_eq!(
+            claimed(OWNER_FORMAT, 0, 0, true, served),
+            (Ok(()), 1, Uid(7))
+        );
+        assert_eq!(
+            claimed(OWNER_FORMAT, 5, 8, false, served),
+            (Ok(()), 1, Uid(7))
+        );
+    }
+
+    #[test]
+    fn a_directory_without_an_id_is_claimed_by_a_database_that_is_older_than_ids_only() {
+        let served = |is_former| DatabaseId {
+            id: Uid(7),
+            is_former,
+        };
+        let format = OWNER_WITHOUT_DATABASE;
+        assert_eq!(
+            claimed(format, 5, 0, true, served(true)),
+            (Ok(()), 5, Uid(7))
+        );
+        let (refused, epoch, database) = claimed(format, 5, 0, true, served(false));
+        let line = refused.expect_err("it has another's data");
+        assert!(line.contains("a database that has no id yet"), "{line}");
+        assert_eq!((epoch, database), (5, WITHOUT_ID));
     }
 
     #[test]

@@ -142,17 +142,28 @@ pub enum NotCreated {
     Because(String),
 }
 
-/// Asks the controller to create a database; waits for a controller, and until the database serves.
+/// Asks the controller to create a database; waits for a controller, and until the database serves. It is refused
+/// while coordinators do not answer.
 pub fn create_database<'a>(
     transport: &'a Transport,
     coordinators: &'a Coordinators,
     config: DatabaseConfig,
 ) -> Boxed<'a, Result<(), NotCreated>> {
+    let force = false;
+    create_database_as(transport, coordinators, CreateDatabase { config, force })
+}
+
+/// Like [`create_database`], also with `force`: although coordinators do not answer.
+pub fn create_database_as<'a>(
+    transport: &'a Transport,
+    coordinators: &'a Coordinators,
+    request: CreateDatabase,
+) -> Boxed<'a, Result<(), NotCreated>> {
     Box::pin(async move {
         loop {
             if let Some(leader) = election::current_leader(transport, coordinators).await {
                 let endpoint = leader.controller.endpoint::<CreateDatabase>();
-                match transport.call(&endpoint, CreateDatabase { config }).await {
+                match transport.call(&endpoint, request.clone()).await {
                     Ok(CreateDatabaseReply { refusal }) if refusal.is_empty() => return Ok(()),
                     Ok(CreateDatabaseReply { refusal }) => {
                         return Err(NotCreated::Because(refusal));

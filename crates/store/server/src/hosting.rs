@@ -4,7 +4,7 @@
 mod revival;
 
 use crate::access;
-use crate::data_directory::{DataDirectory, StorageMeta};
+use crate::data_directory::{DAMAGED, DataDirectory, FORMER, StorageMeta};
 use crate::disk_watch::DiskWatch;
 use crate::snapshots::ClientSnapshots;
 use crate::vitals::Vitals;
@@ -17,6 +17,7 @@ use plinth_protocol::control::{
     ClusterInfo, GetProcessStatus, GetWorkerStatus, KillRole, RecruitDistributor, SickDisk, WORKER,
     WorkerStatus,
 };
+use plinth_protocol::database::WITHOUT_ID;
 use plinth_protocol::log::{LogSystem, RecruitLog};
 use plinth_protocol::rate::RecruitRatekeeper;
 use plinth_protocol::role::Role;
@@ -32,7 +33,7 @@ use plinth_storage::server::StorageRole;
 use plinth_storage::windowed::WindowedStore;
 use revival::Stored;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
 use std::future::Future;
 use std::path::Path;
@@ -78,6 +79,9 @@ pub struct Hosting {
     log_system: Watch<LogSystem>,
     fatal: Watch<Option<String>>,
     roles: RefCell<BTreeMap<Uid, Hosted>>,
+    /// Roles that were here when the process started, of a directory that did not tell of which database they are: that
+    /// this database does not name them does not make them its own.
+    unclaimed: RefCell<BTreeSet<Uid>>,
     /// Log servers whose files are damaged, and of which it is not known yet whether the cluster can do without them.
     damaged_logs: RefCell<BTreeMap<Uid, Task<()>>>,
     change: Notify,
@@ -119,6 +123,7 @@ impl Hosting {
             }),
             fatal,
             roles: RefCell::default(),
+            unclaimed: RefCell::default(),
             damaged_logs: RefCell::default(),
             change: Notify::new(),
             newest_epoch: Cell::new(0),
@@ -143,6 +148,11 @@ impl Hosting {
         let unreadable =
             |e: std::io::Error| format!("cannot list {}: {e}", self.directory.path.display());
         let (logs, storage) = self.directory.contents().await.map_err(unreadable)?;
+        if self.directory.database() == WITHOUT_ID {
+            self.unclaimed
+                .borrow_mut()
+                .extend(logs.iter().chain(&storage));
+        }
         for id in logs {
             if let Err(error) = self.bring_back_log(id).await {
                 let handled = self.not_back(id, Stored::Log(None), error);
@@ -553,7 +563,7 @@ impl Hosting {
     /// Sets the files of a role aside if others have what they hold; otherwise ends the process with a line.
     async fn damaged(&self, id: Uid, role: Role, path: &Path, error: Error, has_others: bool) {
         if has_others {
-            match self.directory.set_role_aside(id).await {
+            match self.directory.set_role_aside(id, DAMAGED).await {
                 Ok(()) => {
                     probe!("damaged_replica_set_aside");
                     trace_warn!("DamagedSetAside", "file" => path.display(), "error" => error);
@@ -690,7 +700,6 @@ impl Hosting {
             let ended = self.roles.borrow_mut().remove(id);
             drop(ended);
             if !matches!(kind, Kind::Transaction(_)) {
-                probe!("worker_removes_role_files");
                 self.remove_files_later(*id);
             }
         }
@@ -712,7 +721,17 @@ impl Hosting {
         .detach();
     }
 
+    /// Removes the files of a role that is over; sets them aside if they may be of another database.
     async fn remove_files(&self, id: Uid) {
+        if self.unclaimed.borrow().contains(&id) {
+            probe!("role_of_an_unknown_database_set_aside");
+            let set = self.directory.set_role_aside(id, FORMER).await;
+            let place = self.directory.path.display();
+            trace_warn!("UnclaimedSetAside", "directory" => place, "id" => id, "prefix" => FORMER,
+                "done" => set.is_ok());
+            return;
+        }
+        probe!("worker_removes_role_files");
         if let Err(error) = self.directory.remove_role(id).await {
             trace!("RemovalFailed", "id" => id, "error" => error); // litter: the next start tries again
         }

@@ -24,6 +24,8 @@ mod vitals;
 pub mod worker;
 
 pub use data_directory::{FORMAT as DATA_DIRECTORY_FORMAT, accept_lost_registers};
-pub use embedded::{Embedded, EmbeddedOptions, NotCreated, OpenEmbedded, create_database};
+pub use embedded::{
+    Embedded, EmbeddedOptions, NotCreated, OpenEmbedded, create_database, create_database_as,
+};
 pub use plinth_engine::SSD_CACHE_BYTES;
 pub use worker::{WorkerConfig, run_worker, run_worker_on};

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! It promises: it makes no role twice, however often a request arrives; it follows no controller that has only an
-//! epoch before one that was served from its directory; it ends only with a line that says why.
+//! epoch before one that was served from its directory; it serves and removes nothing of a database that is not the
+//! controller's; it ends only with a line that says why.
 //!
 //! It locks the data directory, listens, gets ready to be a coordinator, brings back the log and storage servers
 //! whose files are here, runs for controller, and registers with the current controller. Roles of an epoch that has
@@ -335,7 +336,7 @@ async fn note_epochs(info: Watch<Option<ClusterInfo>>, directory: Rc<DataDirecto
     loop {
         let later = |info: &Option<ClusterInfo>| {
             info.as_ref()
-                .is_some_and(|info| info.accepting && info.epoch > directory.epoch())
+                .is_some_and(|info| info.accepting && directory.lacks(info.epoch))
         };
         info.wait_until(later).await;
         let epoch = info.with(|info| info.as_ref().map_or(0, |info| info.epoch));
@@ -464,6 +465,8 @@ fn registration(
         unreachable: transport.unreachable(),
         disk: hosting.sick_disk(),
         epoch: me.directory.epoch(),
+        database: me.directory.database(),
+        holds_data: me.directory.holds_data,
         lost_registers: me.lost.with(Option::is_some),
     }
 }
@@ -492,6 +495,13 @@ async fn keep_registered(
                 let told = request.disk.clone();
                 let call = transport.call(&controller.endpoint::<RegisterWorker>(), request);
                 match plinth_runtime::timeout(ANSWER_LIMIT, call).await {
+                    Some(Ok(RegisterWorkerReply {
+                        other_database: Some(other),
+                        ..
+                    })) => {
+                        let kept = me.directory.database();
+                        fatal.set(Some(me.directory.of_another(kept, other)));
+                    }
                     Some(Ok(RegisterWorkerReply { taken_by: None, .. })) => {
                         taken_since = None;
                         joined.set(Some(controller));
@@ -508,6 +518,7 @@ async fn keep_registered(
                     Some(Ok(RegisterWorkerReply {
                         taken_by: Some(other),
                         name_is_taken,
+                        ..
                     })) => {
                         let since = *taken_since.get_or_insert_with(plinth_runtime::now);
                         if since.elapsed() > TAKEN_LIMIT {
@@ -528,7 +539,7 @@ async fn keep_registered(
         };
         let learning = async {
             joined.wait_until(Option::is_some).await;
-            follow_info(transport, controller, hosting, info, &me.directory).await
+            follow_info(transport, controller, hosting, info, &me.directory, fatal).await
         };
         let same = |l: &Option<Candidate>| l.as_ref().is_some_and(|l| l.controller == controller);
         let work = plinth_runtime::race::<_, _>(registering, learning);
@@ -554,6 +565,7 @@ async fn follow_info(
     hosting: &Rc<Hosting>,
     info: &Watch<Option<ClusterInfo>>,
     directory: &DataDirectory,
+    fatal: &Watch<Option<String>>,
 ) -> Infallible {
     let mut known = 0;
     loop {
@@ -565,6 +577,14 @@ async fn follow_info(
             Some(Ok(news)) if news.id == known => {} // a long poll that ended without a change
             Some(Ok(news)) => {
                 known = news.id;
+                if news.accepting
+                    && let Err(line) = directory.claim(&news.database)
+                {
+                    // The process ends, and nothing of its directory changes.
+                    probe!("directory_of_another_database");
+                    fatal.set(Some(line));
+                    continue;
+                }
                 let newest = info.with(|i| i.as_ref().map_or(0, |i| i.epoch));
                 // A deposed controller may still answer: only descriptions of the current or a later epoch count. A
                 // controller that has only an epoch before those served from here must not be followed either: its

@@ -12,3 +12,4 @@ mod status_in_recoveries;
 mod tls;
 mod tokens;
 mod traced_commits;
+mod two_databases;

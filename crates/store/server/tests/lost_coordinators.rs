@@ -6,6 +6,7 @@ use plinth_core::DatabaseConfig;
 use plinth_core::codec::Codec;
 use plinth_protocol::control::{ChangeCoordinators, DatabaseState};
 use plinth_protocol::coordination::{CoordinatedValue, Generation, WriteRegister, coordinator};
+use plinth_protocol::database::DatabaseId;
 use plinth_protocol::log::LogSystem;
 use plinth_rpc::Transport;
 use plinth_runtime::sim::{Locality, SimConfig, Simulation, control};
@@ -192,8 +193,13 @@ fn a_state_of_another_format_is_not_taken_for_one_of_ours() {
     let cluster = Cluster::start(&simulation, 1, 1);
     simulation.run(async move {
         let state = DatabaseState {
-            format: 3,
+            format: 4,
             epoch: 1,
+            database: DatabaseId {
+                id: plinth_core::Uid(1),
+                is_former: false,
+            },
+            is_confirmed: true,
             config: DatabaseConfig::default(),
             log_system: LogSystem {
                 generations: vec![],
@@ -201,7 +207,7 @@ fn a_state_of_another_format_is_not_taken_for_one_of_ours() {
         };
         keep(&Transport::client(), state.to_bytes()).await;
         let said = cluster.status_with("standing_still").await;
-        assert!(said.contains("has format 3, and this version"), "{said}");
+        assert!(said.contains("has format 4, and this version"), "{said}");
     });
 }
 

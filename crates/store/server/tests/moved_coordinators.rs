@@ -40,6 +40,7 @@ async fn speaks_once() {
             is_coordinator: true,
             lost: None,
             successor: now().to_string(),
+            database: None,
         })
     });
     std::future::pending().await

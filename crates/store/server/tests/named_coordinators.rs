@@ -5,6 +5,7 @@ use plinth_coordination::{Coordinators, election, places};
 use plinth_protocol::control::ChangeCoordinators;
 use plinth_rpc::{Place, Transport};
 use plinth_runtime::sim::{SimConfig, Simulation, control};
+use plinth_server::NotCreated;
 use std::net::{IpAddr, SocketAddr};
 
 const SEEDS: std::ops::Range<u64> = 1..6;
@@ -85,7 +86,12 @@ fn two_names_of_one_server_are_one_vote() {
         let coordinators = "host-1:4500,alias:4500,host-2:4500";
         let cluster = Cluster::start_named(&simulation, coordinators, 3);
         simulation.run(async move {
-            let database = cluster.create_now("single").await;
+            let Some(Err(NotCreated::Because(line))) = cluster.create("single").await else {
+                panic!("nobody knows whether there is a database");
+            };
+            assert!(line.starts_with("alias:4500 cannot be reached"), "{line}");
+            assert_eq!(cluster.create_as("single", true).await, Some(Ok(())));
+            let database = plinth_client::connect(cluster.coordinators());
             assert!(commits(&database, "first").await, "two of three are there");
             cluster.kill(2);
             some_seconds(10).await;

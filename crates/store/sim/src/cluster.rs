@@ -9,11 +9,11 @@ use plinth_core::config::FaultDomain;
 use plinth_core::{DatabaseConfig, EngineKind};
 use plinth_identity::Identity;
 use plinth_identity::keys::{KeyFile, Keyring};
-use plinth_protocol::control::{ClusterInfo, GetClusterInfo};
+use plinth_protocol::control::{ClusterInfo, CreateDatabase, GetClusterInfo};
 use plinth_rpc::{Credentials, Place, Transport};
 use plinth_runtime::sim::{Draw, Locality, MachineId, Simulation};
 use plinth_runtime::{Duration, disk};
-use plinth_server::{NotCreated, WorkerConfig, create_database, run_worker};
+use plinth_server::{NotCreated, WorkerConfig, create_database_as, run_worker};
 use plinth_workload::{Application, Workload};
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -353,10 +353,16 @@ pub async fn info(shape: &Shape, transport: &Transport) -> Option<ClusterInfo> {
 /// Creates the database and connects to it.
 pub async fn open(shape: &Shape) -> Database {
     let transport = shape.transport();
-    match create_database(&transport, &shape.coordinators(), shape.config).await {
-        // The database exists already if the reply to an earlier attempt was lost.
-        Ok(()) | Err(NotCreated::Exists) => {}
-        Err(NotCreated::Because(line)) => panic!("the database could not be created: {line}"),
+    let mut force = false;
+    loop {
+        let config = shape.config;
+        let request = CreateDatabase { config, force };
+        match create_database_as(&transport, &shape.coordinators(), request).await {
+            // The database exists already if the reply to an earlier attempt was lost.
+            Ok(()) | Err(NotCreated::Exists) => return shape.connect(),
+            // A coordinator is ill already: it has no data, since there never was any.
+            Err(NotCreated::Because(_)) if !force => force = true,
+            Err(NotCreated::Because(line)) => panic!("the database could not be created: {line}"),
+        }
     }
-    shape.connect()
 }

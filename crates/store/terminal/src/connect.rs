@@ -534,6 +534,9 @@ impl Connection {
                 "the cluster of {path} has lost its database: {why}"
             ));
         }
+        if let Some(why) = status::unanswered(cluster) {
+            return Some(format!("the cluster of {path} has no database: {why}"));
+        }
         if status::is_never_created(cluster) {
             return Some(format!(
                 "the cluster of {path} has no database yet; \

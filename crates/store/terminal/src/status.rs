@@ -57,10 +57,18 @@ pub fn is_never_created(cluster: &Value) -> bool {
     is_without(cluster) && lost_database(cluster).is_none()
 }
 
+/// Why it is not known whether there is a database, of a cluster that seems to have none.
+pub fn unanswered(cluster: &Value) -> Option<&str> {
+    let state = &cluster["recovery_state"];
+    let is_it = is_without(cluster) && state["description"] == "waiting_for_coordinators";
+    state["waits_for"].as_str().filter(|_| is_it)
+}
+
 /// Why no database may be made although the coordinators have none: there was one.
 pub fn lost_database(cluster: &Value) -> Option<&str> {
     let why = cluster["recovery_state"]["waits_for"].as_str()?;
-    (is_without(cluster) && !why.is_empty()).then_some(why)
+    let is_lost = is_without(cluster) && !why.is_empty() && unanswered(cluster).is_none();
+    is_lost.then_some(why)
 }
 
 fn is_without(cluster: &Value) -> bool {

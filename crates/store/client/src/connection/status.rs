@@ -2,8 +2,9 @@
 
 use super::Inner;
 use plinth_coordination::{ClusterFile, Coordinators};
-use plinth_core::Value;
-use plinth_protocol::coordination::{self, GetLeader};
+use plinth_core::{Uid, Value};
+use plinth_protocol::coordination::{self, GetLeader, GetLeaderReply};
+use plinth_protocol::database::{WITHOUT_ID, named};
 use plinth_protocol::status::GetStatus;
 use plinth_rpc::{PROTOCOL_VERSION, Place, Transport};
 use plinth_runtime::Boxed;
@@ -36,12 +37,14 @@ pub fn client<'a>(
         let reached = file.coordinators.iter();
         let reached = reached.map(|place| reach(transport, &file, place));
         let reached = plinth_runtime::join_all(reached).await;
-        let quorum = reached.iter().filter(|reached| **reached).count() >= file.majority();
+        let quorum = reached.iter().flatten().count() >= file.majority();
         let listed = file.coordinators.iter().zip(&reached);
         let listed = listed.map(|(place, reachable)| {
-            let mut coordinator = json!({"address": place.to_string(), "reachable": reachable});
-            if *reachable {
+            let mut coordinator =
+                json!({"address": place.to_string(), "reachable": reachable.is_some()});
+            if let Some(reply) = reachable {
                 coordinator["protocol"] = json!(format!("{PROTOCOL_VERSION:x}"));
+                coordinator["database"] = json!(database_of(reply).map(|id| id.to_string()));
             }
             coordinator
         });
@@ -55,6 +58,11 @@ pub fn client<'a>(
             messages.push(json!({
                 "name": "inconsistent_cluster_file",
                 "description": "The cluster file names former coordinators and cannot be written.",
+            }));
+        }
+        if let Some(description) = two_databases(&file, &reached) {
+            messages.push(json!({
+                "name": "coordinators_of_two_databases", "description": description,
             }));
         }
         if !quorum {
@@ -91,9 +99,35 @@ async fn cluster(inner: &Inner) -> Option<Json> {
         .flatten()
 }
 
-async fn reach(transport: &Transport, file: &ClusterFile, place: &Place) -> bool {
+/// The answer of a coordinator that knows what it has promised.
+async fn reach(transport: &Transport, file: &ClusterFile, place: &Place) -> Option<GetLeaderReply> {
     let register = file.register();
     let call = coordination::ask(transport, place, GetLeader { register });
     let answered = plinth_runtime::timeout(ANSWER_LIMIT, call).await;
-    matches!(answered, Some(Ok(reply)) if reply.lost.is_none())
+    let reply = answered.and_then(Result::ok);
+    reply.filter(|reply| reply.lost.is_none())
+}
+
+/// The database whose state a coordinator holds. A state without an id may be an older one of any.
+fn database_of(reply: &GetLeaderReply) -> Option<Uid> {
+    reply.database.filter(|id| *id != WITHOUT_ID)
+}
+
+/// Who holds what, if coordinators hold the states of two databases.
+fn two_databases(file: &ClusterFile, reached: &[Option<GetLeaderReply>]) -> Option<String> {
+    let told = file.coordinators.iter().zip(reached);
+    let told = told.filter_map(|(place, reply)| Some((place, database_of(reply.as_ref()?)?)));
+    let told: Vec<(&Place, Uid)> = told.collect();
+    let (_, first) = told.first()?;
+    if told.iter().all(|(_, id)| id == first) {
+        return None;
+    }
+    let held = told
+        .iter()
+        .map(|(place, id)| format!("{place} that of {}", named(*id)));
+    Some(format!(
+        "the coordinators hold the states of two databases of this cluster: {}. Only one that a majority holds is \
+         served; see Two databases of one cluster in docs/operating.md",
+        held.collect::<Vec<_>>().join(", ")
+    ))
 }

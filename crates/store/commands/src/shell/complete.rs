@@ -102,10 +102,10 @@ fn exclusion(given: &[&str], addresses: &[String]) -> Vec<String> {
 }
 
 fn configuration(given: &[&str]) -> Vec<String> {
-    let new: &[&str] = if given.is_empty() {
-        &["new", "force"]
-    } else {
-        &[]
+    let new: &[&str] = match given {
+        [] => &["new", "force"],
+        ["new", rest @ ..] if !rest.contains(&"force") => &["force"],
+        _ => &[],
     };
     let is_new = |word: &&&str| {
         let (name, _) = word.split_once('=').unwrap_or((word, ""));
@@ -214,9 +214,11 @@ mod tests {
             assert!(all.contains(&word.to_string()), "{word}");
         }
         let (_, rest) = completed("configure double logs=3 ");
-        for word in ["new", "single", "double", "logs="] {
+        for word in ["new", "single", "double", "logs=", "force"] {
             assert!(!rest.contains(&word.to_string()), "{word}");
         }
+        let (_, rest) = completed("configure new double ");
+        assert!(rest.contains(&"force".to_string()), "{rest:?}");
     }
 
     #[test]

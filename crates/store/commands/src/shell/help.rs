@@ -55,11 +55,11 @@ const HELP: Help = Help {
             page("waitopen", "", "wait until the database serves, as long as it takes", "waitopen; get hello"),
         ]),
         ("Configuration", &[
-            page("configure", "[new|force] [single|double|triple|three_data_hall] [ssd|memory] \
-                [logs=N] [commit_proxies=N] [grv_proxies=N] [resolvers=N] [clients=all|reads|tokens]",
-                "change the configuration; with new, create the database of a new cluster; with force, also if \
-                there is one copy then; \
-                clients says what a client may do without a token: all, read, or nothing",
+            page("configure", "[new] [single|double|triple|three_data_hall] [ssd|memory] \
+                [logs=N] [commit_proxies=N] [grv_proxies=N] [resolvers=N] [clients=all|reads|tokens] [force]",
+                "change the configuration; with new, create the database of a new cluster; with force, also if there \
+                is one copy then, or while coordinators of a new one do not answer, which may hold the data of a \
+                former one; clients says what a client may do without a token: all, read, or nothing",
                 "configure double logs=3"),
             page("fileconfigure", "[new] FILE",
                 "as configure, with a file of JSON that has members of `configuration' in the status document",

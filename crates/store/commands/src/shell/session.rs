@@ -12,9 +12,10 @@ use plinth_control::management;
 use plinth_coordination::election;
 use plinth_core::key::{SYSTEM_BEGIN, prefix_end, printable};
 use plinth_core::{DatabaseConfig, Error, Key, KeyRange, Result, Uid, Value};
+use plinth_protocol::control::CreateDatabase;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either};
-use plinth_server::{NotCreated, create_database};
+use plinth_server::{NotCreated, create_database_as};
 use plinth_terminal::connect::{Connection, explain};
 use plinth_terminal::shell::answer::Answer;
 use plinth_terminal::{Outcome, interrupts};
@@ -159,7 +160,7 @@ impl Session {
                     (!json).then(|| status::summary(&document, &path).trim_end().to_string());
                 Ok(Answer::Status { document, summary })
             }
-            Statement::ConfigureNew(config) => self.configure_new(config).await,
+            Statement::ConfigureNew(config, force) => self.configure_new(config, force).await,
             Statement::Manage(management) => self.manage(management).await,
             Statement::Kill(kill) => kill.execute(&self.connection).await,
             Statement::Help(of) => help::help(of.as_deref()).map(Answer::Text),
@@ -331,16 +332,16 @@ impl Session {
         )))
     }
 
-    async fn configure_new(&self, config: DatabaseConfig) -> Outcome<Answer> {
+    async fn configure_new(&self, config: DatabaseConfig, force: bool) -> Outcome<Answer> {
         let Connection {
             transport,
             coordinators,
             timeout,
             ..
         } = &self.connection;
-        match plinth_runtime::timeout(*timeout, create_database(transport, coordinators, config))
-            .await
-        {
+        let request = CreateDatabase { config, force };
+        let creating = create_database_as(transport, coordinators, request);
+        match plinth_runtime::timeout(*timeout, creating).await {
             Some(Ok(())) => {
                 let keys = keys::close_new(&self.connection).await?;
                 let workers = registered(&self.connection, &[]).await?.workers;

@@ -47,7 +47,8 @@ pub enum Statement {
         connected: bool,
     },
     Sleep(Duration),
-    ConfigureNew(DatabaseConfig),
+    /// With whether coordinators need not answer.
+    ConfigureNew(DatabaseConfig, bool),
     Watch(Key),
     Manage(Management),
     Kill(Kill),
@@ -213,7 +214,8 @@ fn parse(words: &[Vec<u8>]) -> Result<Statement, String> {
             Statement::Sleep(Duration::from_secs_f64(seconds))
         }
         ("configure", 1..) if text(0) == "new" => {
-            Statement::ConfigureNew(parse_configuration(&words.arguments[1..])?)
+            let (wanted, force) = without_force(&words.arguments[1..]);
+            Statement::ConfigureNew(parse_configuration(&wanted)?, force)
         }
         ("fileconfigure", 1 | 2) => parse_file_configuration(&words)?,
         ("watch", 1) => Statement::Watch(bytes(0)),
@@ -277,17 +279,14 @@ fn parse_management(words: &Words) -> Result<Management, String> {
     let arguments = words.arguments;
     Ok(match (words.name.as_str(), arguments.len()) {
         ("configure" | "coordinators", 1..) if !matches!(arguments, [word] if word == FORCE) => {
-            let (force, arguments) = match arguments {
-                [word, rest @ ..] if word == FORCE => (true, rest),
-                all => (false, all),
-            };
-            match (words.name.as_str(), arguments) {
-                ("configure", _) => Management::Configure {
-                    change: parse_change(arguments)?,
+            let (wanted, force) = without_force(arguments);
+            match words.name.as_str() {
+                "configure" => Management::Configure {
+                    change: parse_change(&wanted)?,
                     force,
                 },
-                (_, arguments) => Management::Coordinators {
-                    wanted: parse_coordinators(arguments)?,
+                _ => Management::Coordinators {
+                    wanted: parse_coordinators(&wanted)?,
                     force,
                 },
             }
@@ -336,6 +335,14 @@ fn parse_coordinators(words: &[Vec<u8>]) -> Result<Option<Vec<(Place, bool)>>, S
         })
     });
     places.collect::<Result<_, _>>().map(Some)
+}
+
+/// The other words, and whether that one is among them.
+fn without_force(arguments: &[Vec<u8>]) -> (Vec<Vec<u8>>, bool) {
+    let mut others = arguments.to_vec();
+    others.retain(|word| word != FORCE);
+    let force = others.len() < arguments.len();
+    (others, force)
 }
 
 fn parse_exclusion(words: &Words) -> Result<Management, String> {
@@ -408,7 +415,7 @@ fn parse_file_configuration(words: &Words) -> Result<Statement, String> {
     let name = words.arguments.last().expect("there is one");
     let change = fileconfigure::read(std::path::Path::new(std::ffi::OsStr::from_bytes(name)))?;
     match is_new {
-        true => Ok(Statement::ConfigureNew(new_configuration(change))),
+        true => Ok(Statement::ConfigureNew(new_configuration(change), false)),
         false => Ok(Statement::Manage(Management::Configure {
             change,
             force: false,
@@ -535,12 +542,14 @@ mod tests {
 
     #[test]
     fn a_configuration_names_copies_engine_and_roles() {
-        let Statement::ConfigureNew(config) = parse_all("configure new triple memory resolvers=2")
-            .expect("parses")
-            .remove(0)
-        else {
-            panic!("another statement");
+        let parsed = |text: &str| match parse_all(text).expect("parses").remove(0) {
+            Statement::ConfigureNew(config, force) => (config, force),
+            other => panic!("{other:?}"),
         };
+        let (config, force) = parsed("configure new triple memory resolvers=2");
+        assert!(!force);
+        let forced = parsed("configure new triple force memory resolvers=2");
+        assert_eq!(forced, (config, true));
         assert_eq!(
             (
                 config.replication,

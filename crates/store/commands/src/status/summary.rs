@@ -2,7 +2,7 @@
 
 use plinth_measure::grouped;
 use plinth_terminal::status::{
-    full_disks, is_available, is_never_created, lost_database, recovery, sick_disks,
+    full_disks, is_available, is_never_created, lost_database, recovery, sick_disks, unanswered,
 };
 use plinth_terminal::wording::counted;
 use serde_json::Value;
@@ -71,7 +71,9 @@ pub fn summary(document: &Value, cluster_file: &str) -> String {
     }
     row(&mut out, "Epoch", cluster["generation"].to_string());
     cluster_rows(&mut out, document);
-    for message in list(&cluster["messages"]) {
+    let of_coordinators = list(&document["client"]["messages"])
+        .filter(|message| message["name"] == "coordinators_of_two_databases");
+    for message in list(&cluster["messages"]).chain(of_coordinators) {
         row(&mut out, "Message", word(&message["description"]));
     }
     for sick in sick_disks(document) {
@@ -92,6 +94,9 @@ pub fn summary(document: &Value, cluster_file: &str) -> String {
 fn database(document: &Value) -> String {
     let cluster = &document["cluster"];
     let lock = &cluster["database_lock_state"];
+    if let Some(why) = unanswered(cluster) {
+        return format!("not created; {why}");
+    }
     match (is_available(document), lock["locked"].as_bool()) {
         (true, Some(true)) => format!(
             "available, and locked with {id}: `unlock {id}' in plinth cli opens it",
@@ -515,6 +520,9 @@ mod tests {
         assert!(database(&document).starts_with("not created"));
         document["cluster"]["recovery_state"]["waits_for"] = "127.0.0.1:4500 holds data".into();
         assert!(database(&document).starts_with("lost by the coordinators"));
+        document["cluster"]["recovery_state"]["description"] = "waiting_for_coordinators".into();
+        document["cluster"]["recovery_state"]["waits_for"] = "a cannot be reached".into();
+        assert_eq!(database(&document), "not created; a cannot be reached");
         document["cluster"]["recovery_state"] = Value::Null;
         assert_eq!(database(&document), "unavailable");
     }

@@ -7,9 +7,11 @@
 //! - a storage server: the version that it has on disk, which was known to be committed.
 
 use crate::context::Context;
+use crate::creation;
 use plinth_core::system_keys::ServerList;
 use plinth_core::{Epoch, Uid, Version};
 use plinth_protocol::control::RegisterWorker;
+use plinth_protocol::database::DatabaseId;
 use plinth_protocol::storage::GetStorageStatus;
 use plinth_rpc::Interface;
 use plinth_runtime::{Duration, TaskGroup, sync};
@@ -21,9 +23,16 @@ use std::net::SocketAddr;
 /// checked too.
 const ANSWER_LIMIT: Duration = Duration::from_millis(300);
 
-/// A process that has served in a later epoch than `epoch`, described in words.
-pub(super) fn by_epoch(workers: &BTreeMap<Uid, RegisterWorker>, epoch: Epoch) -> Option<String> {
-    workers.values().find_map(|worker| {
+/// A process that has served the database in a later epoch than `epoch`, described in words.
+pub(super) fn by_epoch(
+    workers: &BTreeMap<Uid, RegisterWorker>,
+    epoch: Epoch,
+    database: &DatabaseId,
+) -> Option<String> {
+    let workers = workers
+        .values()
+        .filter(|w| !creation::served_another(w, database));
+    workers.into_iter().find_map(|worker| {
         // Log servers made for the next epoch may be of a recovery that did not finish.
         let logs = worker.logs.iter().map(|(_, log)| log.saturating_sub(1));
         let newest = logs.max().unwrap_or(0).max(worker.epoch);
@@ -84,16 +93,27 @@ mod tests {
 
     #[test]
     fn a_process_that_has_served_later_than_the_coordinators_know_is_told() {
+        let database = DatabaseId {
+            id: Uid(3),
+            is_former: false,
+        };
         let worker = |epoch, log| RegisterWorker {
             epoch,
+            database: database.id,
             logs: vec![(Uid(1), log)],
             ..testing::worker(1, ProcessClass::Unset, "z")
         };
-        let said = |epoch, log| by_epoch(&BTreeMap::from([(Uid(1), worker(epoch, log))]), 5);
+        let told = |worker| by_epoch(&BTreeMap::from([(Uid(1), worker)]), 5, &database);
+        let said = |epoch, log| told(worker(epoch, log));
         assert_eq!(said(5, 5), None);
         // The log server is of a recovery that ended before it wrote the coordinated state.
         assert_eq!(said(5, 6), None);
         assert!(said(6, 5).expect("ahead").contains("epoch 6"));
         assert!(said(5, 7).expect("ahead").contains("10.0.0.1:1"));
+        let of_another = RegisterWorker {
+            database: Uid(4),
+            ..worker(9, 9)
+        };
+        assert_eq!(told(of_another), None, "its epochs are others");
     }
 }

@@ -1,7 +1,31 @@
 //! What the coordinators keep of the database, as epochs write it.
 
-use plinth_protocol::control::DatabaseState;
+use bytes::Bytes;
+use plinth_core::Uid;
+use plinth_core::codec::Codec;
+use plinth_protocol::control::{DatabaseState, FormerDatabaseState};
+use plinth_protocol::database::{DatabaseId, STATE_FORMAT};
 use plinth_protocol::log::LogGeneration;
+
+/// Decodes a state. One that a former version has left has no id: its database gets `id`, unless another recovery gives
+/// it its own before.
+pub(super) fn decoded(bytes: Bytes, id: Uid) -> Option<DatabaseState> {
+    if u32::take(&mut bytes.clone())? == STATE_FORMAT {
+        return DatabaseState::from_bytes(bytes);
+    }
+    let former = FormerDatabaseState::from_bytes(bytes)?;
+    Some(DatabaseState {
+        format: STATE_FORMAT,
+        epoch: former.epoch,
+        database: DatabaseId {
+            id,
+            is_former: true,
+        },
+        is_confirmed: false,
+        config: former.config,
+        log_system: former.log_system,
+    })
+}
 
 /// What is wrong with a state; `None` if an epoch can have written it. Whoever writes one makes sure of that. Whoever
 /// reads one cannot rely on it: the files of coordinators can be changed by others.
@@ -44,9 +68,9 @@ pub(super) fn contradiction(state: &DatabaseState) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::STATE_FORMAT;
     use super::*;
-    use plinth_core::{DatabaseConfig, Uid};
+    use plinth_core::DatabaseConfig;
+    use plinth_protocol::database::FORMER_STATE_FORMAT;
     use plinth_protocol::log::LogSystem;
     use plinth_rpc::Interface;
 
@@ -63,6 +87,11 @@ mod tests {
         let state = |epoch, generations: Vec<LogGeneration>| DatabaseState {
             format: STATE_FORMAT,
             epoch,
+            database: DatabaseId {
+                id: Uid(1),
+                is_former: false,
+            },
+            is_confirmed: true,
             config: DatabaseConfig::default(),
             log_system: LogSystem { generations },
         };
@@ -91,5 +120,23 @@ mod tests {
             ),
         ];
         assert!(wrong.iter().all(Option::is_some), "{wrong:?}");
+    }
+    #[test]
+    fn a_state_of_a_former_version_gets_an_id_that_must_be_confirmed() {
+        let former = FormerDatabaseState {
+            format: FORMER_STATE_FORMAT,
+            epoch: 7,
+            config: DatabaseConfig::default(),
+            log_system: LogSystem {
+                generations: vec![],
+            },
+        };
+        let state = decoded(former.to_bytes(), Uid(5)).expect("readable");
+        assert_eq!((state.format, state.epoch), (STATE_FORMAT, 7));
+        assert!(state.database.is_former && !state.is_confirmed);
+        assert_eq!(state.database.id, Uid(5));
+        // The next recovery does not give it another one.
+        let next = decoded(state.to_bytes(), Uid(6));
+        assert_eq!(next, Some(state));
     }
 }

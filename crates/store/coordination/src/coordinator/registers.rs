@@ -5,6 +5,7 @@
 
 use super::promise::Promise;
 use crate::cluster_file::{key_of_register, number_of_register};
+use crate::owner::owner;
 use bytes::{BufMut, Bytes, BytesMut};
 use plinth_core::codec::Codec;
 use plinth_core::output::Output;
@@ -13,6 +14,7 @@ use plinth_protocol::coordination::{
     CoordinatedValue, Generation, ReadRegister, ReadRegisterReply, WriteRegister,
     WriteRegisterReply,
 };
+use plinth_protocol::database::Owner;
 
 /// 2: one register for each set of coordinators, each of which may name a successor.
 const FORMAT: u32 = 2;
@@ -233,6 +235,23 @@ impl Registers {
         register.write(request)
     }
 
+    /// The database whose state is here and must stay, if the request would put that of another one in its place.
+    pub fn keeps(&self, request: &WriteRegister) -> Option<Uid> {
+        let held = self.served(&request.register)?;
+        let other = owner(&request.value).filter(|wanted| !wanted.is_same(&held));
+        other.map(|_| held.database.id)
+    }
+
+    /// The database that was perhaps served from the state in the register.
+    pub fn database(&self, name: &str) -> Option<Uid> {
+        self.served(name).map(|held| held.database.id)
+    }
+
+    fn served(&self, name: &str) -> Option<Owner> {
+        let held = owner(self.find(name)?.value.as_ref()?)?;
+        held.is_confirmed.then_some(held)
+    }
+
     /// The cluster file of the coordinators to which the register has moved; empty if it has not.
     pub fn successor(&self, name: &str) -> &str {
         let value = self.find(name).and_then(|register| register.value.as_ref());
@@ -281,6 +300,10 @@ impl Registers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plinth_core::DatabaseConfig;
+    use plinth_protocol::control::DatabaseState;
+    use plinth_protocol::database::{DatabaseId, STATE_FORMAT};
+    use plinth_protocol::log::LogSystem;
 
     fn generation(number: u64) -> Generation {
         Generation {
@@ -356,6 +379,58 @@ mod tests {
         assert!(write(&mut registers, "a:b", 2, next.clone()));
         assert_eq!(registers.successor("a:b"), next.successor);
         assert_eq!(registers.successor("a:b_2"), "");
+    }
+
+    #[test]
+    fn the_state_of_a_database_that_was_served_is_not_overwritten_by_that_of_another() {
+        let state = |id, is_confirmed| DatabaseState {
+            format: STATE_FORMAT,
+            epoch: 1,
+            database: DatabaseId {
+                id: Uid(id),
+                is_former: false,
+            },
+            is_confirmed,
+            config: DatabaseConfig::default(),
+            log_system: LogSystem {
+                generations: vec![],
+            },
+        };
+        let request = |state: DatabaseState| WriteRegister {
+            register: "a:b".into(),
+            generation: generation(1),
+            value: CoordinatedValue {
+                state: state.to_bytes(),
+                ..value("")
+            },
+        };
+        let mut registers = Registers::new("a:b".into());
+        assert_eq!(
+            registers.keeps(&request(state(1, true))),
+            None,
+            "it is empty"
+        );
+        let attempt = request(state(1, false)).value;
+        assert!(write(&mut registers, "a:b", 1, attempt));
+        assert_eq!(
+            registers.keeps(&request(state(2, false))),
+            None,
+            "an attempt"
+        );
+        assert_eq!(registers.database("a:b"), None);
+        let served = request(state(1, true)).value;
+        assert!(write(&mut registers, "a:b", 2, served));
+        assert_eq!(registers.keeps(&request(state(1, true))), None);
+        assert_eq!(registers.database("a:b"), Some(Uid(1)));
+        for other in [state(2, true), state(2, false)] {
+            assert_eq!(registers.keeps(&request(other)), Some(Uid(1)));
+        }
+        // The next set of coordinators has a register of its own.
+        let next = WriteRegister {
+            register: "a:b_2".into(),
+            ..request(state(2, true))
+        };
+        assert_eq!(registers.keeps(&next), None);
     }
 
     #[test]

@@ -93,6 +93,7 @@ mod tests {
                 controller: Interface::new(([127, 0, 0, 1], 1).into(), Uid(1)),
                 epoch,
                 accepting: true,
+                database: plinth_protocol::database::DatabaseId::FORMER,
                 log_system: LogSystem {
                     generations: vec![],
                 },

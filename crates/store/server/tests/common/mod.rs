@@ -3,11 +3,14 @@
 use plinth_client::Database;
 use plinth_coordination::{ClusterFile, Coordinators, election};
 use plinth_core::DatabaseConfig;
+use plinth_protocol::control::CreateDatabase;
 use plinth_protocol::status::GetStatus;
 use plinth_rpc::{Place, Transport};
 use plinth_runtime::Duration;
 use plinth_runtime::sim::{KillKind, Locality, MachineId, ProcessId, Simulation, control};
-use plinth_server::{NotCreated, WorkerConfig, accept_lost_registers, create_database, run_worker};
+use plinth_server::{
+    NotCreated, WorkerConfig, accept_lost_registers, create_database_as, run_worker,
+};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -136,6 +139,11 @@ impl Cluster {
     }
 
     pub async fn create(&self, mode: &str) -> Option<Result<(), NotCreated>> {
+        self.create_as(mode, false).await
+    }
+
+    /// With `force`: although coordinators do not answer.
+    pub async fn create_as(&self, mode: &str, force: bool) -> Option<Result<(), NotCreated>> {
         let (replication, domain) = DatabaseConfig::parse_mode(mode).expect("a mode");
         let config = DatabaseConfig {
             replication,
@@ -145,7 +153,9 @@ impl Cluster {
         };
         let transport = Transport::client();
         let coordinators = self.coordinators();
-        plinth_runtime::timeout(LONG, create_database(&transport, &coordinators, config)).await
+        let request = CreateDatabase { config, force };
+        let creating = create_database_as(&transport, &coordinators, request);
+        plinth_runtime::timeout(LONG, creating).await
     }
 
     pub async fn create_now(&self, mode: &str) -> Database {

@@ -38,6 +38,7 @@ async fn serve(limits_transactions: bool) {
             is_coordinator: true,
             successor: String::new(),
             lost: None,
+            database: None,
         });
     });
     let held = RefCell::new(Vec::new());

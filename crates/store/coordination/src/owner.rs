@@ -1,0 +1,206 @@
+//! Whose state coordinators hold: registers of two databases are never mixed.
+//!
+//! A register tells by its state of which database it is. A coordinator keeps the state of a database that was perhaps
+//! served, and refuses writes of another one (`coordinator/registers.rs`). A reader that finds states of two databases
+//! goes by the one that a majority has, and otherwise by none: their generations have nothing to do with each other
+//! (`register.rs`).
+
+use plinth_protocol::coordination::{CoordinatedValue, ReadRegisterReply};
+use plinth_protocol::database::{Owner, named};
+use plinth_rpc::Place;
+
+/// `None`: it is not the state of a database.
+pub(crate) fn owner(value: &CoordinatedValue) -> Option<Owner> {
+    Owner::of_state(value.state.clone())
+}
+
+fn owner_in(reply: &ReadRegisterReply) -> Option<Owner> {
+    reply.value.as_ref().and_then(owner)
+}
+
+/// The database whose states count, among those that `majority` or more coordinators have told.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Whose {
+    /// All that was told is of one database, or of none.
+    One,
+    /// Only what is of this one counts. The others are of a database that was never served, or of one that a majority
+    /// has given up.
+    Mostly(Owner),
+    /// Nothing can be told before more answer.
+    Divided,
+}
+
+pub(crate) fn whose(replies: &[ReadRegisterReply], majority: usize) -> Whose {
+    let owners: Vec<Owner> = replies.iter().filter_map(owner_in).collect();
+    let have = |wanted: &Owner| owners.iter().filter(|owner| owner.is_same(wanted)).count();
+    let served: Vec<&Owner> = owners.iter().filter(|owner| owner.is_confirmed).collect();
+    // The database that has an id stands for the same one without.
+    let Some(first) = served.iter().max_by_key(|owner| owner.database.id) else {
+        return Whose::One;
+    };
+    if have(first) == owners.len() {
+        return Whose::One;
+    }
+    if served.iter().all(|owner| owner.is_same(first)) {
+        return Whose::Mostly(**first);
+    }
+    let most = served.iter().filter(|owner| have(owner) >= majority);
+    match most.max_by_key(|owner| owner.database.id) {
+        Some(owner) => Whose::Mostly(**owner),
+        None => Whose::Divided,
+    }
+}
+
+/// Leaves out what is not of `owner`, as if the coordinator had nothing.
+pub(crate) fn only(owner: &Owner, replies: &mut [ReadRegisterReply]) {
+    for reply in replies {
+        if owner_in(reply).is_some_and(|found| !found.is_same(owner)) {
+            (reply.value, reply.write_generation) = (None, Default::default());
+        }
+    }
+}
+
+/// Who holds what, for people.
+pub(crate) fn divided(places: &[Place], told: &[(usize, &ReadRegisterReply)]) -> String {
+    let said = places.iter().enumerate().map(|(i, place)| {
+        let told = told.iter().find(|(from, _)| *from == i);
+        let holds = told.map(|(_, reply)| owner_in(reply));
+        match holds {
+            Some(Some(owner)) => format!("{place} holds {}", named(owner.database.id)),
+            Some(None) => format!("{place} holds none"),
+            None => format!("{place} does not answer"),
+        }
+    });
+    let said: Vec<String> = said.collect();
+    format!(
+        "the coordinators hold two databases of this cluster, and no majority of them holds the same: {}. Stop those of \
+         the one that you do not want, and start each over an empty --data-dir; keep the files. See Two databases of \
+         one cluster in docs/operating.md",
+        said.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use plinth_core::codec::Codec;
+    use plinth_core::{DatabaseConfig, Uid};
+    use plinth_protocol::control::{DatabaseState, FormerDatabaseState};
+    use plinth_protocol::coordination::Generation;
+    use plinth_protocol::database::{DatabaseId, FORMER_STATE_FORMAT, STATE_FORMAT};
+    use plinth_protocol::log::LogSystem;
+
+    const LOGS: LogSystem = LogSystem {
+        generations: vec![],
+    };
+
+    fn reply(state: Option<Bytes>, number: u64) -> ReadRegisterReply {
+        let writer = Uid(1);
+        ReadRegisterReply {
+            read_generation: Generation { number, writer },
+            write_generation: Generation { number, writer },
+            value: state.map(|state| CoordinatedValue {
+                successor: String::new(),
+                moved: false,
+                state,
+            }),
+        }
+    }
+
+    fn of(id: u128, is_former: bool, is_confirmed: bool) -> ReadRegisterReply {
+        let state = DatabaseState {
+            format: STATE_FORMAT,
+            epoch: 1,
+            database: DatabaseId {
+                id: Uid(id),
+                is_former,
+            },
+            is_confirmed,
+            config: DatabaseConfig::default(),
+            log_system: LOGS,
+        };
+        reply(Some(state.to_bytes()), id as u64)
+    }
+
+    fn without_id() -> ReadRegisterReply {
+        let state = FormerDatabaseState {
+            format: FORMER_STATE_FORMAT,
+            epoch: 5,
+            config: DatabaseConfig::default(),
+            log_system: LOGS,
+        };
+        reply(Some(state.to_bytes()), 50)
+    }
+
+    /// The id of the database that counts.
+    fn counts(replies: &[ReadRegisterReply]) -> Option<u128> {
+        match whose(replies, 2) {
+            Whose::Mostly(owner) => Some(owner.database.id.0),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn of_two_databases_the_one_counts_that_a_majority_has_and_otherwise_none() {
+        let (former, new) = (|| of(9, false, true), || of(2, false, true));
+        let nothing = || reply(None, 0);
+        assert_eq!(whose(&[former(), former()], 2), Whose::One);
+        assert_eq!(whose(&[former(), nothing(), nothing()], 2), Whose::One);
+        assert_eq!(whose(&[former(), new()], 2), Whose::Divided);
+        assert_eq!(whose(&[former(), new(), nothing()], 2), Whose::Divided);
+        assert_eq!(counts(&[former(), new(), new()]), Some(2));
+        assert_eq!(counts(&[former(), new(), former()]), Some(9));
+        // What counts is left, whatever generations the others have.
+        let mut replies = [former(), new(), new()];
+        let Whose::Mostly(owner) = whose(&replies, 2) else {
+            panic!("a majority has one");
+        };
+        only(&owner, &mut replies);
+        assert_eq!(
+            replies.map(|reply| reply.write_generation.number),
+            [0, 2, 2]
+        );
+    }
+
+    #[test]
+    fn a_database_that_was_never_served_gives_way() {
+        // One of the two attempts to create a database has failed.
+        assert_eq!(counts(&[of(3, false, false), of(4, false, true)]), Some(4));
+        // While both may, the generations decide, as for every value.
+        let both = [of(3, false, false), of(4, false, false)];
+        assert_eq!(whose(&both, 2), Whose::One);
+        // The next state of one that is about to be confirmed is of the same one.
+        let next = [of(4, false, false), of(4, false, true)];
+        assert_eq!(whose(&next, 2), Whose::One);
+    }
+
+    #[test]
+    fn a_state_without_an_id_is_of_a_database_that_got_one_later_and_of_no_new_one() {
+        let later = [without_id(), of(4, true, true), without_id()];
+        assert_eq!(whose(&later, 2), Whose::One);
+        let about_to = [without_id(), of(4, true, false)];
+        assert_eq!(whose(&about_to, 2), Whose::One);
+        assert_eq!(
+            whose(&[without_id(), of(4, false, true)], 2),
+            Whose::Divided
+        );
+        let new = || of(4, false, true);
+        assert_eq!(counts(&[without_id(), new(), new()]), Some(4));
+    }
+
+    #[test]
+    fn who_holds_what_is_told_by_name() {
+        let places: Vec<Place> = [1, 2, 3]
+            .map(|i| Place::At(([10, 0, 0, i], 1).into()))
+            .into();
+        let (former, new) = (without_id(), of(4, false, true));
+        let line = divided(&places, &[(2, &former), (0, &new)]);
+        assert!(line.contains("10.0.0.1:1 holds database 0000"), "{line}");
+        assert!(line.contains("10.0.0.2:1 does not answer"), "{line}");
+        assert!(
+            line.contains("10.0.0.3:1 holds a database that has no id"),
+            "{line}"
+        );
+    }
+}
