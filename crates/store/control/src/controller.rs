@@ -48,6 +48,8 @@ const CHANGES_MAX: usize = 10;
 /// Limit of processes in a cluster. Further processes are not registered.
 const WORKERS_MAX: usize = 10_000;
 const NAME_BYTES_MAX: usize = 1000;
+/// Pause before coordinators are read again that hold the states of two databases.
+const DIVIDED_PAUSE: Duration = Duration::from_secs(1);
 /// Pause before a search for drained log generations, after a storage server has reported progress.
 const DRAIN_CHECK: Duration = Duration::from_millis(500);
 
@@ -492,6 +494,10 @@ impl Controller {
                     return Error::cluster_recovery_failed;
                 }
                 Either::Right(Ok(())) => {}
+                // A coordinator of another database is there, and too many of this one are away: the epoch can wait.
+                Either::Right(Err(Error::invalid_cluster_id)) => {
+                    plinth_runtime::sleep(DIVIDED_PAUSE).await;
+                }
                 Either::Right(Err(error)) => return error,
             }
         }

@@ -107,7 +107,8 @@ pub fn refusal(cluster: &ClusterFile, workers: &BTreeMap<Uid, RegisterWorker>) -
         ));
     }
     let holds = |worker: &&RegisterWorker| {
-        worker.epoch > 0 && !(worker.logs.is_empty() && worker.storage.is_empty())
+        let serves = !(worker.logs.is_empty() && worker.storage.is_empty());
+        worker.epoch > 0 && (serves || worker.holds_data)
     };
     let holder = workers.values().find(holds)?;
     Some(format!(
@@ -233,6 +234,11 @@ mod tests {
         let refusal = |worker: &RegisterWorker, cluster: &ClusterFile| {
             refusal(cluster, &BTreeMap::from([(Uid(1), worker.clone())]))
         };
+        let waits_for_disk = RegisterWorker {
+            holds_data: true,
+            ..emptied.clone()
+        };
+        assert!(refusal(&waits_for_disk, &first).is_some());
         for harmless in [&new, &litter, &emptied] {
             assert_eq!(refusal(harmless, &first), None);
         }

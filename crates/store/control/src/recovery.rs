@@ -12,6 +12,7 @@
 //! the coordinated state is written, the old state stays valid and the recovery starts again. If another recovery has
 //! overtaken this one, that write fails and this controller ends.
 
+mod addresses;
 mod ahead;
 mod old_epoch;
 mod written;
@@ -22,6 +23,7 @@ use crate::knobs::FIRST_SHARDS;
 use crate::placement::{self, DiskStanding, Placement, RoleKind, Standing};
 use crate::recruit::{limited, new_id, recruit, recruit_log};
 use crate::{coordinators, creation, exclusion};
+use addresses::update_addresses;
 use old_epoch::{Predecessor, end_epoch};
 use plinth_coordination::{CoordinatedState, Family};
 use plinth_core::codec::Codec;
@@ -427,20 +429,7 @@ async fn start_epoch(
         config: plan.configured.config,
         log_system,
     };
-    assert_eq!(
-        contradiction(&state),
-        None,
-        "epoch {} is to be written",
-        state.epoch
-    );
-    coordinated.write(state.to_bytes()).await?;
-    if !state.is_confirmed {
-        // Only now a majority is known to have this id. Nothing was acknowledged before.
-        coordinated.read_own(&state.to_bytes()).await?;
-        state.is_confirmed = true;
-        coordinated.write(state.to_bytes()).await?;
-        trace!("DatabaseConfirmed", "database" => state.database.id);
-    }
+    write_state(coordinated, &mut state).await?;
     context.knows_of(&state);
     let client = ClientInfo {
         id: plinth_runtime::random::u64() | 1,
@@ -456,6 +445,25 @@ async fn start_epoch(
         recovered_to: plan.recovered_to,
         addresses,
     })
+}
+
+/// Writes the state of the new epoch; twice, if its database has not been confirmed before.
+async fn write_state(coordinated: &mut CoordinatedState, state: &mut DatabaseState) -> Result<()> {
+    assert_eq!(
+        contradiction(state),
+        None,
+        "epoch {} is to be written",
+        state.epoch
+    );
+    coordinated.write(state.to_bytes()).await?;
+    if !state.is_confirmed {
+        // Only now a majority is known to have this database. Nothing of it was acknowledged before.
+        coordinated.read_own(&state.to_bytes()).await?;
+        state.is_confirmed = true;
+        coordinated.write(state.to_bytes()).await?;
+        trace!("DatabaseConfirmed", "database" => state.database.id);
+    }
+    Ok(())
 }
 
 /// The log of the new epoch.
@@ -487,41 +495,6 @@ fn refuse_to_overwrite(context: &Context) -> Result<()> {
         return Err(Error::cluster_recovery_failed);
     }
     Ok(())
-}
-
-/// Addresses of the live log and storage servers.
-fn hosts(workers: &BTreeMap<Uid, RegisterWorker>) -> BTreeMap<Uid, SocketAddr> {
-    let mut hosts = BTreeMap::new();
-    for worker in workers.values() {
-        let logs = worker.logs.iter().map(|(id, _)| *id);
-        let storage = worker.storage.iter().map(|(id, _)| *id);
-        hosts.extend(logs.chain(storage).map(|id| (id, worker.worker.address)));
-    }
-    hosts
-}
-
-/// Corrects the addresses of storage servers that have come back under another address than the one in the system
-/// keyspace. Returns the addresses of all.
-fn update_addresses(
-    rows: &mut [(bytes::Bytes, bytes::Bytes)],
-    workers: &BTreeMap<Uid, RegisterWorker>,
-) -> BTreeMap<Uid, SocketAddr> {
-    let hosts = hosts(workers);
-    let mut addresses = BTreeMap::new();
-    for (key, value) in rows {
-        let Some(id) = system_keys::parse_server_list_key(key) else {
-            continue;
-        };
-        let Some(mut record) = StorageServerRecord::from_bytes(value.clone()) else {
-            continue;
-        };
-        if let Some(now) = hosts.get(&id) {
-            record.address = *now;
-            *value = record.to_bytes();
-        }
-        addresses.insert(id, record.address);
-    }
-    addresses
 }
 
 /// Where the roles of a new epoch would go now.
@@ -779,36 +752,4 @@ fn resolver_ranges(resolvers: &[(Interface, Interface)]) -> Vec<(bytes::Bytes, I
         .enumerate()
         .map(|(i, (_, role))| (begin(i), *role))
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing;
-    use plinth_protocol::control::ProcessClass;
-
-    #[test]
-    fn a_storage_server_is_looked_for_where_its_worker_is() {
-        let at = |port| SocketAddr::from(([10, 0, 0, 1], port));
-        let row = |id, port, tag| {
-            let record = StorageServerRecord {
-                address: at(port),
-                tag: Tag(tag),
-                engine: plinth_core::EngineKind::Ssd,
-            };
-            (system_keys::server_list_key(Uid(id)), record.to_bytes())
-        };
-        let other = (bytes::Bytes::from("a"), bytes::Bytes::from("b"));
-        let mut rows = vec![other.clone(), row(1, 1000, 0), row(2, 2000, 1)];
-        let worker = RegisterWorker {
-            storage: vec![(Uid(2), Tag(1))],
-            ..testing::worker(3000, ProcessClass::Unset, "z")
-        };
-        let addresses = update_addresses(&mut rows, &BTreeMap::from([(Uid(9), worker)]));
-        assert_eq!(rows, [other, row(1, 1000, 0), row(2, 3000, 1)]);
-        assert_eq!(
-            addresses,
-            BTreeMap::from([(Uid(1), at(1000)), (Uid(2), at(3000))])
-        );
-    }
 }

@@ -13,8 +13,10 @@
 //!
 //! A register is one disk of disk Paxos. There is one register for each set of coordinators that this one belongs or
 //! belonged to (`coordinator/registers.rs`). The vote (`coordinator/votes.rs`) is kept in memory, because it only
-//! affects liveness. A register that holds the state of a database that was perhaps served takes no state of another
-//! one: somebody has created that without knowing of it (`owner.rs`). Every worker is ready to be a coordinator: the cluster file names those that are.
+//! affects liveness. Every worker is ready to be a coordinator: the cluster file names those that are.
+//!
+//! A register that holds the state of a database that was perhaps served takes no state of another one: somebody has
+//! created that without knowing of this one (`owner.rs`).
 //!
 //! A coordinator whose registers are gone or damaged no longer knows its promises, so it does not act as one: it
 //! neither votes nor answers for a register. A move of the coordinators makes it one again, for the registers that

@@ -73,9 +73,9 @@ pub(crate) fn divided(places: &[Place], told: &[(usize, &ReadRegisterReply)]) ->
     });
     let said: Vec<String> = said.collect();
     format!(
-        "the coordinators hold two databases of this cluster, and no majority of them holds the same: {}. Stop those of \
-         the one that you do not want, and start each over an empty --data-dir; keep the files. See Two databases of \
-         one cluster in docs/operating.md",
+        "the coordinators hold two databases of this cluster, and no majority of them holds the same: {}. Stop \
+         those of the one that you do not want, and start each over an empty --data-dir; keep the files. See Two \
+         databases of one cluster in docs/operating.md",
         said.join(", ")
     )
 }

@@ -211,9 +211,9 @@ impl Register {
         plinth_runtime::timeout(RETRY, ask(&self.transport, place, request)).await;
     }
 
-    /// Returns the first majority of answers, with the numbers of the coordinators that gave them. Asks coordinators that fail again until there is one. If those answers
-    /// are `few`, also waits a moment for the other coordinators. One answer that `suffices` ends it: then there may
-    /// be fewer.
+    /// Returns the first majority of answers, with the numbers of the coordinators that gave them. Asks coordinators
+    /// that fail again until there is one. If those answers are `few`, also waits a moment for the other
+    /// coordinators. One answer that `suffices` ends it: then there may be fewer.
     async fn ask_majority<R: Request + Clone>(
         &self,
         request: R,

@@ -10,7 +10,7 @@
 //! storage-<id>.*           its engine
 //! damaged-storage-<id>.*   of a storage server whose files were damaged, while others had the same data
 //! damaged-log-<id>.*       the same of a log server
-//! former-log-<id>.*        of a log server that no epoch names, in a directory that did not tell of which database it is
+//! former-log-<id>.*        of a log server that no epoch names, in a directory that did not tell its database
 //! former-storage-<id>.*    the same of a storage server
 //! damaged-coordination     damaged registers of a coordinator that has begun again since
 //! probe                    exists for a moment, while a sick disk is tested
@@ -154,17 +154,18 @@ impl DataDirectory {
         self.owner.borrow().database
     }
 
-    /// Takes the directory for this database, from which the process is about to serve. The next
-    /// [`serves_in`](Self::serves_in) writes that down.
+    /// Takes the directory for this database, which is in this epoch and which the process is about to serve. The next
+    /// [`serves_in`](Self::serves_in) writes that down. Without an id, who knows of a later epoch waits for it.
     ///
     /// # Errors
     /// It holds data of another one, which stays as it is.
-    pub fn claim(&self, database: &DatabaseId) -> Result<(), String> {
+    pub fn claim(&self, database: &DatabaseId, epoch: Epoch) -> Result<(), String> {
         let mut owner = self.owner.borrow_mut();
-        if owner.database == database.id {
+        let may_own = database.may_own(owner.database);
+        if owner.database == database.id || may_own && owner.epoch > epoch {
             return Ok(());
         }
-        if owner.epoch > 0 && !database.may_own(owner.database) {
+        if owner.epoch > 0 && !may_own {
             if self.holds_data {
                 return Err(self.of_another(owner.database, database.id));
             }
@@ -262,9 +263,9 @@ impl DataDirectory {
         Ok(())
     }
 
-    /// Puts `prefix` before the name of every file of a role, so that the role no longer exists. The meta file of a storage
-    /// server is renamed first, and durably before the next file. The renamed files are kept for inspection and may
-    /// be removed.
+    /// Puts `prefix` before the name of every file of a role, so that the role no longer exists. The meta file of a
+    /// storage server is renamed first, and durably before the next file. The renamed files are kept for inspection
+    /// and may be removed.
     pub async fn set_role_aside(&self, id: Uid, prefix: &str) -> std::io::Result<()> {
         let mut names = self.files_of(id).await?;
         names.retain(|name| {
@@ -595,7 +596,7 @@ mod tests {
                 put(path, &format!("storage-{ID}.meta"), Bytes::new()).await;
             }
             let opened = DataDirectory::open(path, "a:b").await.expect("opens");
-            let claimed = opened.claim(&served);
+            let claimed = opened.claim(&served, 5);
             opened.serves_in(1).await;
             drop(opened);
             let again = DataDirectory::open(path, "a:b").await.expect("opens");
@@ -647,6 +648,8 @@ mod tests {
         let line = refused.expect_err("it has another's data");
         assert!(line.contains("a database that has no id yet"), "{line}");
         assert_eq!((epoch, database), (5, WITHOUT_ID));
+        let ahead = claimed(format, 6, 0, true, served(true));
+        assert_eq!(ahead, (Ok(()), 6, WITHOUT_ID), "of a later epoch");
     }
 
     #[test]

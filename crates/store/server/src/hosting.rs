@@ -79,8 +79,8 @@ pub struct Hosting {
     log_system: Watch<LogSystem>,
     fatal: Watch<Option<String>>,
     roles: RefCell<BTreeMap<Uid, Hosted>>,
-    /// Roles that were here when the process started, of a directory that did not tell of which database they are: that
-    /// this database does not name them does not make them its own.
+    /// Roles that were here when the process started, in a directory that did not tell its database. They may be of
+    /// another one, since this one does not name them.
     unclaimed: RefCell<BTreeSet<Uid>>,
     /// Log servers whose files are damaged, and of which it is not known yet whether the cluster can do without them.
     damaged_logs: RefCell<BTreeMap<Uid, Task<()>>>,

@@ -523,13 +523,7 @@ async fn keep_registered(
                         let since = *taken_since.get_or_insert_with(plinth_runtime::now);
                         if since.elapsed() > TAKEN_LIMIT {
                             let name = transport.name().filter(|_| name_is_taken);
-                            fatal.set(Some(match name {
-                                Some(name) => format!(
-                                    "the server at {other} has the name {name}, too; give each server its own \
-                                    --public-address"
-                                ),
-                                None => taken(&me.directory, other),
-                            }));
+                            fatal.set(Some(taken(&me.directory, name, other)));
                         }
                     }
                     Some(Err(_)) | None => {}
@@ -549,7 +543,14 @@ async fn keep_registered(
     }
 }
 
-fn taken(directory: &DataDirectory, other: SocketAddr) -> String {
+/// The line about another server that has this name, or else serves as the same process.
+fn taken(directory: &DataDirectory, name: Option<Place>, other: SocketAddr) -> String {
+    if let Some(name) = name {
+        return format!(
+            "the server at {other} has the name {name}, too; give each server its own \
+            --public-address"
+        );
+    }
     probe!("copied_data_directory_refused");
     format!(
         "data directory {} is a copy: the server at {other} serves as the same process {}; \
@@ -578,7 +579,7 @@ async fn follow_info(
             Some(Ok(news)) => {
                 known = news.id;
                 if news.accepting
-                    && let Err(line) = directory.claim(&news.database)
+                    && let Err(line) = directory.claim(&news.database, news.epoch)
                 {
                     // The process ends, and nothing of its directory changes.
                     probe!("directory_of_another_database");

@@ -61,4 +61,5 @@ mod table_secure;
 mod table_service;
 mod throttle;
 mod tidy;
+mod two_databases;
 mod zelos;

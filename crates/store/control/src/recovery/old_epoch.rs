@@ -1,6 +1,6 @@
 //! The end of the previous epoch: its log servers are sealed, and the system keyspace is read from them.
 
-use super::hosts;
+use super::addresses::hosts;
 use crate::context::Context;
 use plinth_core::version::MAX_VERSIONS_IN_FLIGHT;
 use plinth_core::{Epoch, Error, Mutation, MutationBatch, MutationKind, Result, Tag, Uid, Version};

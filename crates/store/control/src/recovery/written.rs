@@ -7,8 +7,8 @@ use plinth_protocol::control::{DatabaseState, FormerDatabaseState};
 use plinth_protocol::database::{DatabaseId, STATE_FORMAT};
 use plinth_protocol::log::LogGeneration;
 
-/// Decodes a state. One that a former version has left has no id: its database gets `id`, unless another recovery gives
-/// it its own before.
+/// Decodes a state. One that a former version has left has no id: its database gets `id`, unless another recovery
+/// gives it its own before.
 pub(super) fn decoded(bytes: Bytes, id: Uid) -> Option<DatabaseState> {
     if u32::take(&mut bytes.clone())? == STATE_FORMAT {
         return DatabaseState::from_bytes(bytes);
