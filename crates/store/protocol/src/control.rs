@@ -50,6 +50,15 @@ impl ProcessClass {
     }
 }
 
+impl ClusterInfo {
+    /// True if this storage server or log server is of the database.
+    pub fn names(&self, id: Uid) -> bool {
+        let generations = self.log_system.generations.iter();
+        let mut logs = generations.flat_map(|generation| &generation.logs);
+        logs.any(|log| log.id == id) || self.servers.iter().any(|(server, _)| *server == id)
+    }
+}
+
 impl RegisterWorker {
     /// True if a cluster file that names this place means this process.
     pub fn is_at(&self, place: &Place) -> bool {

@@ -79,8 +79,8 @@ pub struct Hosting {
     log_system: Watch<LogSystem>,
     fatal: Watch<Option<String>>,
     roles: RefCell<BTreeMap<Uid, Hosted>>,
-    /// Roles that were here when the process started, in a directory that did not tell its database. They may be of
-    /// another one, since this one does not name them.
+    /// Roles that were here when the process started, in a directory that did not tell its database, until a
+    /// description names one of them. They may be of another database.
     unclaimed: RefCell<BTreeSet<Uid>>,
     /// Log servers whose files are damaged, and of which it is not known yet whether the cluster can do without them.
     damaged_logs: RefCell<BTreeMap<Uid, Task<()>>>,
@@ -687,6 +687,9 @@ impl Hosting {
             return; // roles and files of the present one would go
         }
         self.newest_epoch.set(info.epoch);
+        if self.unclaimed.borrow().iter().any(|id| info.names(*id)) {
+            self.unclaimed.borrow_mut().clear(); // a directory is of one database
+        }
         let over: Vec<(Uid, Kind)> = {
             let roles = self.roles.borrow();
             roles
