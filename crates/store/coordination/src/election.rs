@@ -15,6 +15,7 @@ use plinth_core::Uid;
 use plinth_protocol::coordination::{
     Candidate, GetLeader, GetLeaderReply, Nominate, NominateReply, Withdraw, ask,
 };
+use plinth_protocol::database::WITHOUT_ID;
 use plinth_rpc::{Request, Transport, wait_failure};
 use plinth_runtime::sync::{self, Notify, Watch};
 use plinth_runtime::{Boxed, Duration, Either, TaskGroup, probe, trace};
@@ -218,22 +219,43 @@ pub fn current_leader<'a>(
             let request = GetLeader {
                 register: cluster.register(),
             };
-            let has_moved = |reply: &GetLeaderReply| !reply.successor.is_empty();
             let enough = |replies: &[GetLeaderReply]| {
                 // A coordinator that has lost its registers does not vote.
                 let voters = replies.iter().filter(|reply| reply.lost.is_none());
-                voters.count() >= cluster.majority() || replies.iter().any(has_moved)
+                let has_moved = replies.iter().any(|reply| !reply.successor.is_empty());
+                match replies.iter().all(|reply| reply.database.is_none()) {
+                    true => voters.count() >= cluster.majority() || has_moved,
+                    false => voters.count() >= cluster.majority() && !are_of_two(replies),
+                }
             };
             let replies = ask_until(transport, &cluster, request, ANSWER_LIMIT, enough).await;
-            // A successor is only reported once it has the state: one answer is enough.
+            // A successor is only reported once it has the state: one answer is enough, unless it is of a database that
+            // the others have not.
             for reply in &replies {
-                coordinators.follow(&reply.successor);
+                let against = |other: &&GetLeaderReply| are_others(other.database, reply.database);
+                if replies.iter().filter(against).count() < cluster.majority() {
+                    coordinators.follow(&reply.successor);
+                }
             }
             if coordinators.file() == cluster {
                 return most_named(replies);
             }
         }
     })
+}
+
+/// True for two databases. One of a version that knew no ids may be any.
+fn are_others(one: Option<Uid>, other: Option<Uid>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one != other && ![one, other].contains(&WITHOUT_ID),
+        _ => false,
+    }
+}
+
+fn are_of_two(replies: &[GetLeaderReply]) -> bool {
+    let mut all = replies.iter().map(|reply| reply.database);
+    let first = all.clone().flatten().next();
+    all.any(|database| are_others(first, database))
 }
 
 /// What the controller answers; `None` if nobody leads, or it does not answer.

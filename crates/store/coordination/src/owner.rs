@@ -14,7 +14,7 @@ pub(crate) fn owner(value: &CoordinatedValue) -> Option<Owner> {
     Owner::of_state(value.state.clone())
 }
 
-fn owner_in(reply: &ReadRegisterReply) -> Option<Owner> {
+pub(crate) fn owner_in(reply: &ReadRegisterReply) -> Option<Owner> {
     reply.value.as_ref().and_then(owner)
 }
 
@@ -58,6 +58,22 @@ pub(crate) fn only(owner: &Owner, replies: &mut [ReadRegisterReply]) {
             (reply.value, reply.write_generation) = (None, Default::default());
         }
     }
+}
+
+/// True if a majority has the state of another database than this answer, and has it now.
+pub(crate) fn is_outvoted(
+    reply: &ReadRegisterReply,
+    replies: &[ReadRegisterReply],
+    majority: usize,
+) -> bool {
+    let Some(owner) = owner_in(reply) else {
+        return false;
+    };
+    let is_against = |other: &&ReadRegisterReply| {
+        let held = owner_in(other).filter(|held| held.is_confirmed && !held.is_same(&owner));
+        held.is_some()
+    };
+    replies.iter().filter(is_against).count() >= majority
 }
 
 /// Who holds what, for people.

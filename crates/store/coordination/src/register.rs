@@ -8,7 +8,7 @@ use plinth_protocol::coordination::{
     WriteRegisterReply, ask,
 };
 use plinth_rpc::{Request, Transport};
-use plinth_runtime::{Boxed, Duration, buggify, fault, planted, probe, sync, trace};
+use plinth_runtime::{Boxed, Duration, Instant, buggify, fault, planted, probe, sync, trace};
 
 /// A coordinator that has not answered within this time is asked again.
 const RETRY: Duration = Duration::from_millis(1000);
@@ -70,8 +70,8 @@ impl Register {
                     replies.iter().all(|reply| reply.value.is_none())
                         || whose(replies, majority) == Whose::Divided
                 };
-                let (from, mut replies) = self.ask_majority(request, is_open, says_moved).await;
-                if let Some(found) = moved(&replies) {
+                let (from, mut replies) = self.ask_majority(request, is_open, moves).await;
+                if let Some(found) = moved(&replies, majority) {
                     return Ok(found);
                 }
                 self.divided = None;
@@ -126,13 +126,16 @@ impl Register {
                 let have_it = replies.iter().map(|reply| Some(reply.write_generation));
                 have_it.filter(|of| *of == newest).count() < majority
             };
-            let (_, mut replies) = self.ask_majority(request, is_open, says_moved).await;
+            let (_, mut replies) = self.ask_majority(request, is_open, moves).await;
+            if let Some(found) = moved(&replies, majority) {
+                return Some(found.value);
+            }
             match whose(&replies, majority) {
                 Whose::One => {}
                 Whose::Mostly(owner) => owner::only(&owner, &mut replies),
                 Whose::Divided => return None,
             }
-            let found = moved(&replies).unwrap_or_else(|| found(replies, majority));
+            let found = found(replies, majority);
             found.is_settled.then_some(found.value)
         })
     }
@@ -176,7 +179,10 @@ impl Register {
                 return Err(Error::coordinated_state_conflict);
             }
             // The others may be gone for good, because the state has moved.
-            let is_refused = |reply: &WriteRegisterReply| !reply.accepted;
+            let is_refused = |reply: &WriteRegisterReply| match reply.accepted {
+                true => Suffices::No,
+                false => Suffices::AtOnce,
+            };
             let (_, replies) = self.ask_majority(request, |_| false, is_refused).await;
             if replies.iter().all(|reply| reply.accepted) {
                 return Ok(());
@@ -218,7 +224,7 @@ impl Register {
         &self,
         request: R,
         few: impl Fn(&[R::Reply]) -> bool,
-        suffices: impl Fn(&R::Reply) -> bool,
+        suffices: impl Fn(&R::Reply) -> Suffices,
     ) -> (Vec<usize>, Vec<R::Reply>) {
         let (sender, mut replies) = sync::queue();
         let tasks = plinth_runtime::TaskGroup::new();
@@ -245,17 +251,30 @@ impl Register {
             });
         }
         let (mut from, mut answers) = (Vec::new(), Vec::new());
+        let mut end = None;
         while answers.len() < self.file.majority() {
-            let answer = replies.recv().await;
+            let answer = match end {
+                None => replies.recv().await,
+                Some(end) => {
+                    let left = Instant::saturating_since(end, plinth_runtime::now());
+                    match plinth_runtime::timeout(left, replies.recv()).await {
+                        Some(answer) => answer,
+                        None => return (from, answers),
+                    }
+                }
+            };
             let (i, answer) = answer.expect("the askers hold the sender until they have answered");
+            let suffices = suffices(&answer);
             from.push(i);
             answers.push(answer);
-            if answers.last().is_some_and(&suffices) {
-                return (from, answers);
+            match suffices {
+                Suffices::No => {}
+                Suffices::AtOnce => return (from, answers),
+                Suffices::Alone => end = end.or(Some(plinth_runtime::now() + NOTHING_GRACE)),
             }
         }
-        if few(&answers) {
-            let end = plinth_runtime::now() + NOTHING_GRACE;
+        if end.is_some() || few(&answers) {
+            let end = end.unwrap_or_else(|| plinth_runtime::now() + NOTHING_GRACE);
             while answers.len() < self.file.coordinators.len() {
                 let left = end.saturating_since(plinth_runtime::now());
                 let answer = plinth_runtime::timeout(left, replies.recv()).await;
@@ -276,8 +295,34 @@ impl Register {
     }
 }
 
-fn moved(replies: &[ReadRegisterReply]) -> Option<Found> {
-    let reply = replies.iter().find(|reply| says_moved(reply))?;
+/// Whether one answer tells all.
+enum Suffices {
+    No,
+    /// If the others are silent. What they say may be more.
+    Alone,
+    AtOnce,
+}
+
+/// A state is only marked as moved once the next coordinators have it, so one mark is enough, though the others may be
+/// gone for good. But a coordinator that comes back with a former database's mark leads nobody away from the database
+/// that the others have.
+fn moves(reply: &ReadRegisterReply) -> Suffices {
+    match says_moved(reply) {
+        false => Suffices::No,
+        true if owner::owner_in(reply).is_some() => Suffices::Alone,
+        true => Suffices::AtOnce,
+    }
+}
+
+fn moved(replies: &[ReadRegisterReply], majority: usize) -> Option<Found> {
+    let marks = replies.iter().filter(|reply| says_moved(reply));
+    let reply = marks.into_iter().find(|reply| {
+        let is_foreign = owner::is_outvoted(reply, replies, majority);
+        if is_foreign {
+            probe!("coordinator_moved_with_another_database");
+        }
+        !is_foreign
+    })?;
     Some(Found {
         value: reply.value.clone(),
         is_settled: true,

@@ -78,7 +78,7 @@ pub struct DataDirectory {
     /// serve here.
     is_former: Cell<bool>,
     /// Log servers and storage servers had files here when the process started.
-    pub holds_data: bool,
+    holds_data: Cell<bool>,
     /// The file `process` names another database than the one that is served.
     is_stale: Cell<bool>,
     _lock: DirLock,
@@ -108,7 +108,7 @@ impl DataDirectory {
             };
             let holds_data = epoch_of_files(path).await? > 0;
             Ok(DataDirectory {
-                holds_data,
+                holds_data: Cell::new(holds_data),
                 is_stale: Cell::new(false),
                 path: path.to_path_buf(),
                 process: owner.process,
@@ -154,6 +154,16 @@ impl DataDirectory {
         self.owner.borrow().database
     }
 
+    /// Log servers or storage servers have, or had, files here since the process started.
+    pub fn holds_data(&self) -> bool {
+        self.holds_data.get()
+    }
+
+    /// A log server or storage server is about to have files here.
+    pub fn gets_data(&self) {
+        self.holds_data.set(true);
+    }
+
     /// Takes the directory for this database, which is in this epoch and which the process is about to serve. The next
     /// [`serves_in`](Self::serves_in) writes that down. Without an id, who knows of a later epoch waits for it.
     ///
@@ -166,7 +176,7 @@ impl DataDirectory {
             return Ok(());
         }
         if owner.epoch > 0 && !may_own {
-            if self.holds_data {
+            if self.holds_data() {
                 return Err(self.of_another(owner.database, database.id));
             }
             owner.epoch = 0; // of the other one

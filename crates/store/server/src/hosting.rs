@@ -479,6 +479,7 @@ impl Hosting {
         }
         let (id, epoch) = (request.id, request.epoch);
         let prefix = self.directory.log_prefix(id);
+        self.directory.gets_data();
         match plinth_log::creation::create(&self.transport, &prefix, request, self.info.clone())
             .await
         {
@@ -506,6 +507,7 @@ impl Hosting {
             after: request.after,
         };
         // The engine first: files with no meta file are litter, a meta file with no engine would be a loss.
+        self.directory.gets_data();
         self.start_storage(request.id, meta.clone(), true).await?;
         let written = self.directory.write_storage_meta(request.id, &meta).await;
         written.map_err(|error| {

@@ -466,7 +466,7 @@ fn registration(
         disk: hosting.sick_disk(),
         epoch: me.directory.epoch(),
         database: me.directory.database(),
-        holds_data: me.directory.holds_data,
+        holds_data: me.directory.holds_data(),
         lost_registers: me.lost.with(Option::is_some),
     }
 }

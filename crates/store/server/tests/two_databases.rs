@@ -1,8 +1,9 @@
 //! Servers over files of two databases of one cluster: disks were not mounted, a database was made anew over empty
 //! directories, and then the former disks came back.
 
-use crate::common::{Cluster, commits, reads, some_seconds};
+use crate::common::{Cluster, address, commits, reads, some_seconds};
 use plinth_client::Database;
+use plinth_runtime::Duration;
 use plinth_runtime::sim::{SimConfig, Simulation, control};
 use plinth_server::NotCreated;
 use std::path::PathBuf;
@@ -164,6 +165,71 @@ fn the_former_database_serves_again_when_the_servers_of_the_new_one_are_over_emp
                 "seed {seed}"
             );
             assert!(commits(&database, "later").await);
+        });
+    }
+}
+
+/// Its directory was empty when the process started.
+#[test]
+fn a_server_that_stood_still_while_another_database_was_made_keeps_what_it_has_got_since_its_start()
+{
+    for seed in SEEDS {
+        let simulation = Simulation::new(seed, SimConfig::default());
+        let cluster = Cluster::start(&simulation, 3, 4);
+        simulation.run(async move {
+            let database = cluster.create_now("triple").await;
+            assert!(commits(&database, "former").await);
+            some_seconds(10).await;
+            let kept = data(&cluster, 4);
+            assert!(!kept.is_empty(), "the fourth has nothing");
+            cluster.pause(4, Duration::from_secs(60));
+            (1..=3).for_each(|server| cluster.kill(server));
+            (1..=3).for_each(|server| start_empty(&cluster, server));
+            let database = cluster.create_now("triple").await;
+            assert!(commits(&database, "new").await);
+            some_seconds(80).await;
+            assert!(commits(&database, "newest").await, "seed {seed}");
+            let left = data(&cluster, 4);
+            let is_there = |file: &PathBuf| left.contains(file);
+            assert!(kept.iter().all(is_there), "{kept:?} {left:?}");
+            let lines = cluster.lines.borrow();
+            let said = |line: &String| line.contains("data directory /data belongs to database");
+            assert!(lines.iter().any(said), "{lines:?}");
+        });
+    }
+}
+
+#[test]
+fn a_coordinator_that_a_former_database_has_moved_away_from_leads_nobody_away_from_the_new_one() {
+    for seed in SEEDS {
+        let simulation = Simulation::new(seed, SimConfig::default());
+        let cluster = Cluster::start(&simulation, 3, 4);
+        simulation.run(async move {
+            let database = cluster.create_now("triple").await;
+            assert!(commits(&database, "former").await);
+            assert_eq!(cluster.move_to(vec![address(4).into()]).await, "");
+            some_seconds(10).await;
+            (1..=4).for_each(|server| cluster.kill(server));
+            (1..=2).for_each(|server| start_empty(&cluster, server));
+            some_seconds(10).await;
+            assert_eq!(cluster.create_as("double", true).await, Some(Ok(())));
+            let database = plinth_client::connect(cluster.coordinators());
+            assert!(commits(&database, "new").await);
+            let kept = data(&cluster, 3);
+            cluster.restart(3);
+            some_seconds(30).await;
+            assert!(commits(&database, "newest").await, "seed {seed}");
+            // All look for their controller anew, a client with the former file among them.
+            (1..=2).for_each(|server| cluster.kill(server));
+            (1..=2).for_each(|server| cluster.restart(server));
+            let database = plinth_client::connect(cluster.coordinators());
+            assert_eq!(
+                reads(&database).await.as_deref(),
+                Some("newest"),
+                "seed {seed}"
+            );
+            assert!(commits(&database, "last").await);
+            assert_eq!(kept, data(&cluster, 3), "seed {seed}");
         });
     }
 }

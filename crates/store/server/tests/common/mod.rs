@@ -3,7 +3,7 @@
 use plinth_client::Database;
 use plinth_coordination::{ClusterFile, Coordinators, election};
 use plinth_core::DatabaseConfig;
-use plinth_protocol::control::CreateDatabase;
+use plinth_protocol::control::{ChangeCoordinators, CreateDatabase};
 use plinth_protocol::status::GetStatus;
 use plinth_rpc::{Place, Transport};
 use plinth_runtime::Duration;
@@ -126,6 +126,11 @@ impl Cluster {
         control().kill_process(self.machines.borrow()[server - 1].1, KillKind::Kill);
     }
 
+    /// It does nothing for a while, and nobody is told.
+    pub fn pause(&self, server: usize, duration: Duration) {
+        control().pause_process(self.machines.borrow()[server - 1].1, duration);
+    }
+
     pub fn machine(&self, server: usize) -> MachineId {
         self.machines.borrow()[server - 1].0
     }
@@ -161,6 +166,20 @@ impl Cluster {
     pub async fn create_now(&self, mode: &str) -> Database {
         assert_eq!(self.create(mode).await, Some(Ok(())));
         plinth_client::connect(self.coordinators())
+    }
+
+    /// Asks for a move of the coordinators; the reason of a refusal, or an empty text.
+    pub async fn move_to(&self, wanted: Vec<Place>) -> String {
+        let transport = Transport::client();
+        let coordinators = self.coordinators();
+        let leader = election::current_leader(&transport, &coordinators).await;
+        let request = ChangeCoordinators {
+            coordinators: wanted,
+        };
+        let controller = leader.expect("there is one").controller;
+        let endpoint = controller.endpoint::<ChangeCoordinators>();
+        let changed = transport.call(&endpoint, request).await;
+        changed.expect("answers").refusal
     }
 
     /// The status document, as soon as it contains `words`; the last one if none does within ten seconds.
