@@ -104,8 +104,8 @@ pub async fn recover(context: &Context, coordinated: &mut CoordinatedState) -> R
     Ok(running)
 }
 
-/// Decodes the coordinated state, if this version knows its format. A database that has no id yet gets `id`.
-async fn readable(context: &Context, bytes: bytes::Bytes, id: Uid) -> Result<DatabaseState> {
+/// Decodes the coordinated state, if this version knows its format. A database that has no id yet gets one of `writer`.
+async fn readable(context: &Context, bytes: bytes::Bytes, writer: Uid) -> Result<DatabaseState> {
     if let Some(other) = Family::of_state(&bytes).filter(|family| *family != Family::Store) {
         let line = Family::Store.not_own(other);
         trace_warn!("StateOfAnotherSystem", "what" => line);
@@ -123,7 +123,7 @@ async fn readable(context: &Context, bytes: bytes::Bytes, id: Uid) -> Result<Dat
         stand_still(context, line).await;
         return Err(Error::unsupported_format_version);
     }
-    let state = written::decoded(bytes, id).ok_or(Error::file_corrupt)?;
+    let state = written::decoded(bytes, writer).ok_or(Error::file_corrupt)?;
     if let Some(contradiction) = contradiction(&state) {
         let line = format!(
             "the coordinators' state of the database contradicts itself: {contradiction}. Bring back an older copy of \

@@ -15,7 +15,6 @@ use plinth_core::Uid;
 use plinth_protocol::coordination::{
     Candidate, GetLeader, GetLeaderReply, Nominate, NominateReply, Withdraw, ask,
 };
-use plinth_protocol::database::WITHOUT_ID;
 use plinth_rpc::{Request, Transport, wait_failure};
 use plinth_runtime::sync::{self, Notify, Watch};
 use plinth_runtime::{Boxed, Duration, Either, TaskGroup, probe, trace};
@@ -244,12 +243,8 @@ pub fn current_leader<'a>(
     })
 }
 
-/// True for two databases. One of a version that knew no ids may be any.
 fn are_others(one: Option<Uid>, other: Option<Uid>) -> bool {
-    match (one, other) {
-        (Some(one), Some(other)) => one != other && ![one, other].contains(&WITHOUT_ID),
-        _ => false,
-    }
+    one.is_some() && other.is_some() && one != other
 }
 
 fn are_of_two(replies: &[GetLeaderReply]) -> bool {

@@ -6,7 +6,7 @@
 //! (`register.rs`).
 
 use plinth_protocol::coordination::{CoordinatedValue, ReadRegisterReply};
-use plinth_protocol::database::{Owner, named};
+use plinth_protocol::database::{Owner, WITHOUT_ID, named};
 use plinth_rpc::Place;
 
 /// `None`: it is not the state of a database.
@@ -38,6 +38,19 @@ pub(crate) fn whose(replies: &[ReadRegisterReply], majority: usize) -> Whose {
     let Some(first) = served.iter().max_by_key(|owner| owner.database.id) else {
         return Whose::One;
     };
+    let with_id = |id| {
+        owners
+            .iter()
+            .filter(|owner| owner.database.id == id)
+            .count()
+    };
+    if let Some(former) = served.iter().find(|owner| owner.excludes(first))
+        && former.is_same(first)
+    {
+        // One of both is a remainder: of the same database before it got its id, or of another one.
+        let is_former = with_id(WITHOUT_ID) >= majority && with_id(first.database.id) < majority;
+        return Whose::Mostly(if is_former { **former } else { **first });
+    }
     if have(first) == owners.len() {
         return Whose::One;
     }
@@ -51,10 +64,26 @@ pub(crate) fn whose(replies: &[ReadRegisterReply], majority: usize) -> Whose {
     }
 }
 
+/// True if what these have told is of one database for certain, or of none. If a minority has told of one, and others
+/// have nothing, those who are left may have told of another one.
+pub(crate) fn is_sure(replies: &[ReadRegisterReply], majority: usize) -> bool {
+    let owners: Vec<Owner> = replies.iter().filter_map(owner_in).collect();
+    let have = |id| {
+        owners
+            .iter()
+            .filter(|owner| owner.database.id == id)
+            .count()
+    };
+    owners.is_empty()
+        || owners
+            .iter()
+            .any(|owner| have(owner.database.id) >= majority)
+}
+
 /// Leaves out what is not of `owner`, as if the coordinator had nothing.
 pub(crate) fn only(owner: &Owner, replies: &mut [ReadRegisterReply]) {
     for reply in replies {
-        if owner_in(reply).is_some_and(|found| !found.is_same(owner)) {
+        if owner_in(reply).is_some_and(|found| found.excludes(owner)) {
             (reply.value, reply.write_generation) = (None, Default::default());
         }
     }
@@ -70,8 +99,7 @@ pub(crate) fn is_outvoted(
         return false;
     };
     let is_against = |other: &&ReadRegisterReply| {
-        let held = owner_in(other).filter(|held| held.is_confirmed && !held.is_same(&owner));
-        held.is_some()
+        owner_in(other).is_some_and(|held| held.is_confirmed && held.excludes(&owner))
     };
     replies.iter().filter(is_against).count() >= majority
 }
@@ -193,8 +221,17 @@ mod tests {
 
     #[test]
     fn a_state_without_an_id_is_of_a_database_that_got_one_later_and_of_no_new_one() {
-        let later = [without_id(), of(4, true, true), without_id()];
-        assert_eq!(whose(&later, 2), Whose::One);
+        let later = || of(4, true, true);
+        assert_eq!(counts(&[without_id(), later(), later()]), Some(4));
+        assert_eq!(counts(&[without_id(), later()]), Some(4), "one is late");
+        // A majority had the id first, or this is another database.
+        assert_eq!(counts(&[without_id(), later(), without_id()]), Some(0));
+        let mut replies = [without_id(), later()];
+        let Whose::Mostly(owner) = whose(&replies, 2) else {
+            panic!("the one with the id");
+        };
+        only(&owner, &mut replies);
+        assert_eq!(replies.map(|reply| reply.write_generation.number), [0, 4]);
         let about_to = [without_id(), of(4, true, false)];
         assert_eq!(whose(&about_to, 2), Whose::One);
         assert_eq!(
@@ -203,6 +240,24 @@ mod tests {
         );
         let new = || of(4, false, true);
         assert_eq!(counts(&[without_id(), new(), new()]), Some(4));
+    }
+
+    #[test]
+    fn what_a_minority_has_told_is_not_sure_while_the_others_have_nothing() {
+        let (one, nothing) = (|| of(2, false, true), || reply(None, 0));
+        assert!(is_sure(&[nothing(), nothing()], 2));
+        assert!(is_sure(&[one(), one()], 2) && is_sure(&[one(), nothing(), one()], 2));
+        assert!(!is_sure(&[one(), nothing()], 2) && !is_sure(&[one(), of(3, false, true)], 2));
+    }
+
+    #[test]
+    fn a_mark_that_most_contradict_is_outvoted() {
+        let (stray, new) = (of(9, false, true), || of(2, false, true));
+        assert!(is_outvoted(&stray, &[stray.clone(), new(), new()], 2));
+        assert!(!is_outvoted(&stray, &[stray.clone(), new()], 2));
+        assert!(!is_outvoted(&new(), &[new(), new(), stray.clone()], 2));
+        let (former, later) = (without_id(), || of(4, true, true));
+        assert!(is_outvoted(&former, &[former.clone(), later(), later()], 2));
     }
 
     #[test]

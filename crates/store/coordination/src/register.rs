@@ -67,8 +67,8 @@ impl Register {
                 };
                 let majority = self.file.majority();
                 let is_open = |replies: &[ReadRegisterReply]| {
-                    replies.iter().all(|reply| reply.value.is_none())
-                        || whose(replies, majority) == Whose::Divided
+                    let has_nothing = |reply: &ReadRegisterReply| reply.value.is_none();
+                    replies.iter().all(has_nothing) || !owner::is_sure(replies, majority)
                 };
                 let (from, mut replies) = self.ask_majority(request, is_open, moves).await;
                 if let Some(found) = moved(&replies, majority) {

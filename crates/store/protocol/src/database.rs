@@ -41,6 +41,7 @@ impl DatabaseId {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
     pub database: DatabaseId,
+    pub epoch: Epoch,
     /// Somebody may have served it. Otherwise an attempt to create it, or to give it its id, may have failed.
     pub is_confirmed: bool,
 }
@@ -56,12 +57,14 @@ impl Owner {
         match format {
             FORMER_STATE_FORMAT => Some(Owner {
                 database: DatabaseId::FORMER,
+                epoch: Epoch::take(&mut state)?,
                 is_confirmed: true,
             }),
             STATE_FORMAT => {
-                Epoch::take(&mut state)?;
+                let epoch = Epoch::take(&mut state)?;
                 Some(Owner {
                     database: DatabaseId::take(&mut state)?,
+                    epoch,
                     is_confirmed: bool::take(&mut state)?,
                 })
             }
@@ -71,6 +74,19 @@ impl Owner {
 
     pub fn is_same(&self, other: &Owner) -> bool {
         self.database.may_own(other.database.id) || other.database.may_own(self.database.id)
+    }
+
+    /// True if the two cannot stand beside each other in one set of coordinators, although one may be the former state
+    /// of the other: a majority had the id before anybody was told that it is certain.
+    pub fn excludes(&self, other: &Owner) -> bool {
+        let are_certain = self.is_confirmed && other.is_confirmed;
+        !self.is_same(other) || are_certain && self.database.id != other.database.id
+    }
+
+    /// True if `next` must not take its place: it is of another database, whatever the ids say, for epochs only grow.
+    pub fn keeps_out(&self, next: &Owner) -> bool {
+        let is_other = self.database.id != next.database.id;
+        !self.is_same(next) || is_other && next.epoch < self.epoch
     }
 }
 

@@ -3,16 +3,18 @@
 use bytes::Bytes;
 use plinth_core::Uid;
 use plinth_core::codec::Codec;
+use plinth_core::hash::hash_bytes;
 use plinth_protocol::control::{DatabaseState, FormerDatabaseState};
 use plinth_protocol::database::{DatabaseId, STATE_FORMAT};
 use plinth_protocol::log::LogGeneration;
 
-/// Decodes a state. One that a former version has left has no id: its database gets `id`, unless another recovery
-/// gives it its own before.
-pub(super) fn decoded(bytes: Bytes, id: Uid) -> Option<DatabaseState> {
+/// Decodes a state. One that a former version has left has no id: its database gets one of `writer`, whose own is
+/// random, unless another recovery gives it its own before. Two such databases never get the same.
+pub(super) fn decoded(bytes: Bytes, writer: Uid) -> Option<DatabaseState> {
     if u32::take(&mut bytes.clone())? == STATE_FORMAT {
         return DatabaseState::from_bytes(bytes);
     }
+    let id = Uid(writer.0 ^ u128::from(hash_bytes(&bytes)));
     let former = FormerDatabaseState::from_bytes(bytes)?;
     Some(DatabaseState {
         format: STATE_FORMAT,
@@ -134,7 +136,9 @@ mod tests {
         let state = decoded(former.to_bytes(), Uid(5)).expect("readable");
         assert_eq!((state.format, state.epoch), (STATE_FORMAT, 7));
         assert!(state.database.is_former && !state.is_confirmed);
-        assert_eq!(state.database.id, Uid(5));
+        let other = FormerDatabaseState { epoch: 8, ..former };
+        let other = decoded(other.to_bytes(), Uid(5)).expect("readable");
+        assert_ne!(state.database.id, other.database.id, "of one controller");
         // The next recovery does not give it another one.
         let next = decoded(state.to_bytes(), Uid(6));
         assert_eq!(next, Some(state));

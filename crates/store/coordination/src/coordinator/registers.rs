@@ -238,7 +238,7 @@ impl Registers {
     /// The database whose state is here and must stay, if the request would put that of another one in its place.
     pub fn keeps(&self, request: &WriteRegister) -> Option<Uid> {
         let held = self.served(&request.register)?;
-        let other = owner(&request.value).filter(|wanted| !wanted.is_same(&held));
+        let other = owner(&request.value).filter(|wanted| held.keeps_out(wanted));
         other.map(|_| held.database.id)
     }
 
