@@ -128,6 +128,10 @@ async fn connected(server: SocketAddr, limit: Duration) -> Outcome<Asker> {
     let connecting = timeout(limit, Client::connect(server, SESSION_MS, None)).await;
     match connecting {
         Some(Ok(client)) => Ok(Asker(client, limit)),
+        Some(Err(Failure::Lost)) => Err(format!(
+            "{server}: no gateway serves there: nobody listens, or it is another server, or one whose tree is gone \
+             (`plinth keeper list' shows the trees)"
+        )),
         Some(Err(failure)) => Err(format!("{server}: {failure}")),
         None => Err(format!("{server}: no answer within {limit:?}")),
     }

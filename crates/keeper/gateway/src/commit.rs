@@ -93,9 +93,9 @@ impl Writer<'_> {
             }
             Mode::Shared => {
                 self.read_lock_of_others(transaction, Lock::Unlisted);
-                let reads = self.rows.locks(relied.reads);
+                let reads = self.rows.locks(relied.reads.iter());
                 reads.for_each(|key| transaction.add_read_conflict_key(key));
-                let writes = self.rows.locks(relied.writes);
+                let writes = self.rows.locks(relied.writes.iter());
                 writes.for_each(|key| transaction.add_write_conflict_key(key));
             }
         }

@@ -266,7 +266,7 @@ impl Controller {
         if self.cluster.info.with(|info| {
             info.accepting
                 && worker.epoch > info.epoch
-                && !creation::served_another(&worker, &info.database)
+                && creation::may_be_ahead(&worker, &info.database, true)
         }) {
             // The recovery that follows reports the problem.
             trace!("WorkerIsAhead", "address" => worker.worker.address, "epoch" => worker.epoch);

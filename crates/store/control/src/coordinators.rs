@@ -79,12 +79,14 @@ async fn ask(transport: &Transport, cluster: &ClusterFile) -> Vec<(Place, Option
 }
 
 /// The coordinators that do not tell whether there is a database: those that do not answer, and those that no longer
-/// know what they have promised.
+/// know what they have promised; and those that hold one, which somebody could not read.
 pub fn silent<'a>(transport: &'a Transport, now: &'a ClusterFile) -> Boxed<'a, Vec<Place>> {
     Box::pin(async move {
         let answers = ask(transport, now).await.into_iter();
-        let tells =
-            |reply: &Option<GetLeaderReply>| reply.as_ref().is_some_and(|r| r.lost.is_none());
+        let tells = |reply: &Option<GetLeaderReply>| {
+            let reply = reply.as_ref();
+            reply.is_some_and(|reply| reply.lost.is_none() && reply.database.is_none())
+        };
         let silent = answers.filter(|(_, reply)| !tells(reply));
         silent.map(|(place, _)| place).collect()
     })

@@ -136,6 +136,15 @@ pub fn served_another(worker: &RegisterWorker, database: &DatabaseId) -> bool {
     worker.epoch > 0 && !database.may_own(worker.database)
 }
 
+/// True if the worker may be ahead of a database whose id is `certain`: if it is of that one. All who have served it
+/// since then have its id.
+pub fn may_be_ahead(worker: &RegisterWorker, database: &DatabaseId, certain: bool) -> bool {
+    match certain && worker.epoch > 0 {
+        true => worker.database == database.id,
+        false => !served_another(worker, database),
+    }
+}
+
 /// True if the worker has data of another database than this one. It must neither serve nor be emptied.
 pub fn holds_another(worker: &RegisterWorker, database: &DatabaseId) -> bool {
     worker.holds_data && served_another(worker, database)

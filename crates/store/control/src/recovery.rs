@@ -104,7 +104,8 @@ pub async fn recover(context: &Context, coordinated: &mut CoordinatedState) -> R
     Ok(running)
 }
 
-/// Decodes the coordinated state, if this version knows its format. A database that has no id yet gets one of `writer`.
+/// Decodes the coordinated state, if this version knows its format. A database that has no id yet gets one of
+/// `writer`.
 async fn readable(context: &Context, bytes: bytes::Bytes, writer: Uid) -> Result<DatabaseState> {
     if let Some(other) = Family::of_state(&bytes).filter(|family| *family != Family::Store) {
         let line = Family::Store.not_own(other);
@@ -150,10 +151,13 @@ async fn succeed(
     coordinated: &mut CoordinatedState,
     old: Predecessor,
 ) -> Result<Running> {
-    if let Some(reason) = context
-        .workers
-        .with(|workers| ahead::by_epoch(workers, old.state.epoch, &old.state.database))
-    {
+    if let Some(reason) = context.workers.with(|workers| {
+        ahead::by_epoch(
+            workers,
+            old.state.epoch,
+            (&old.state.database, old.state.is_confirmed),
+        )
+    }) {
         return refuse_to_forget(context, coordinated, old.state.epoch, reason).await;
     }
     let plan = Plan {

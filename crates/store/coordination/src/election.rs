@@ -228,8 +228,8 @@ pub fn current_leader<'a>(
                 }
             };
             let replies = ask_until(transport, &cluster, request, ANSWER_LIMIT, enough).await;
-            // A successor is only reported once it has the state: one answer is enough, unless it is of a database that
-            // the others have not.
+            // A successor is only reported once it has the state: one answer is enough, unless it is of a database
+            // that the others have not.
             for reply in &replies {
                 let against = |other: &&GetLeaderReply| are_others(other.database, reply.database);
                 if replies.iter().filter(against).count() < cluster.majority() {

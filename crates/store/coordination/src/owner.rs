@@ -33,7 +33,7 @@ pub(crate) enum Whose {
 pub(crate) fn whose(replies: &[ReadRegisterReply], majority: usize) -> Whose {
     let owners: Vec<Owner> = replies.iter().filter_map(owner_in).collect();
     let have = |wanted: &Owner| owners.iter().filter(|owner| owner.is_same(wanted)).count();
-    let served: Vec<&Owner> = owners.iter().filter(|owner| owner.is_confirmed).collect();
+    let served: Vec<&Owner> = owners.iter().filter(|owner| owner.was_served()).collect();
     // The database that has an id stands for the same one without.
     let Some(first) = served.iter().max_by_key(|owner| owner.database.id) else {
         return Whose::One;
@@ -99,7 +99,7 @@ pub(crate) fn is_outvoted(
         return false;
     };
     let is_against = |other: &&ReadRegisterReply| {
-        owner_in(other).is_some_and(|held| held.is_confirmed && held.excludes(&owner))
+        owner_in(other).is_some_and(|held| held.was_served() && held.excludes(&owner))
     };
     replies.iter().filter(is_against).count() >= majority
 }
@@ -214,6 +214,13 @@ mod tests {
         // While both may, the generations decide, as for every value.
         let both = [of(3, false, false), of(4, false, false)];
         assert_eq!(whose(&both, 2), Whose::One);
+        // One that is older than ids was served, though its id is not certain yet.
+        let about_to = || of(4, true, false);
+        assert_eq!(
+            counts(&[about_to(), of(9, false, true), about_to()]),
+            Some(4)
+        );
+        assert_eq!(whose(&[about_to(), of(9, false, true)], 2), Whose::Divided);
         // The next state of one that is about to be confirmed is of the same one.
         let next = [of(4, false, false), of(4, false, true)];
         assert_eq!(whose(&next, 2), Whose::One);

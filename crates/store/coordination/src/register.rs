@@ -255,13 +255,10 @@ impl Register {
         while answers.len() < self.file.majority() {
             let answer = match end {
                 None => replies.recv().await,
-                Some(end) => {
-                    let left = Instant::saturating_since(end, plinth_runtime::now());
-                    match plinth_runtime::timeout(left, replies.recv()).await {
-                        Some(answer) => answer,
-                        None => return (from, answers),
-                    }
-                }
+                Some(end) => match before(end, replies.recv()).await {
+                    Some(answer) => answer,
+                    None => return (from, answers),
+                },
             };
             let (i, answer) = answer.expect("the askers hold the sender until they have answered");
             let suffices = suffices(&answer);
@@ -276,9 +273,7 @@ impl Register {
         if end.is_some() || few(&answers) {
             let end = end.unwrap_or_else(|| plinth_runtime::now() + NOTHING_GRACE);
             while answers.len() < self.file.coordinators.len() {
-                let left = end.saturating_since(plinth_runtime::now());
-                let answer = plinth_runtime::timeout(left, replies.recv()).await;
-                let Some(Some((i, answer))) = answer else {
+                let Some(Some((i, answer))) = before(end, replies.recv()).await else {
                     break;
                 };
                 from.push(i);
@@ -293,6 +288,12 @@ impl Register {
         );
         (from, answers)
     }
+}
+
+/// `None` if that takes longer than until `end`.
+async fn before<T>(end: Instant, answer: impl Future<Output = T>) -> Option<T> {
+    let left = end.saturating_since(plinth_runtime::now());
+    plinth_runtime::timeout(left, answer).await
 }
 
 /// Whether one answer tells all.

@@ -72,6 +72,11 @@ impl Owner {
         }
     }
 
+    /// True if somebody may have served it: one that is older than ids was, before its id is certain, too.
+    pub fn was_served(&self) -> bool {
+        self.is_confirmed || self.database.is_former
+    }
+
     pub fn is_same(&self, other: &Owner) -> bool {
         self.database.may_own(other.database.id) || other.database.may_own(self.database.id)
     }

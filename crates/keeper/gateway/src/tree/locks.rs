@@ -39,12 +39,8 @@ impl LockSet {
         self.0.is_empty()
     }
 
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
     /// In ascending order.
-    pub fn iter(&self) -> impl Iterator<Item = Locked> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Locked> {
         self.0.iter().copied()
     }
 

@@ -19,7 +19,6 @@
 //! The children of a node follow one another: they have the same depth and the same path before their names. So a
 //! listing is one range read, and a node with everything about it too.
 
-use super::locks::LockSet;
 use crate::paths;
 use bytes::Bytes;
 use plinth_core::hash::hash_bytes;
@@ -315,15 +314,18 @@ impl Rows {
     }
 
     /// The keys of many locks, in one piece of memory.
-    pub fn locks(&self, locks: &LockSet) -> impl Iterator<Item = Bytes> + use<> {
-        let each = self.lock(Lock::Existence, 0).len();
-        let mut keys = Vec::with_capacity(each * locks.len());
-        for (lock, hash) in locks.iter() {
+    pub fn locks<L>(&self, locks: L) -> impl Iterator<Item = Bytes> + use<L>
+    where
+        L: ExactSizeIterator<Item = (Lock, u64)>,
+    {
+        let (each, count) = (self.lock(Lock::Existence, 0).len(), locks.len());
+        let mut keys = Vec::with_capacity(each * count);
+        for (lock, hash) in locks {
             keys.extend_from_slice(&self.prefix);
             keys.extend_from_slice(&[b'x', lock as u8]);
             keys.extend_from_slice(&hash.to_be_bytes());
         }
-        let (keys, count) = (Bytes::from(keys), locks.len());
+        let keys = Bytes::from(keys);
         (0..count).map(move |at| keys.slice(at * each..(at + 1) * each))
     }
 
@@ -359,7 +361,6 @@ impl Rows {
 
 #[cfg(test)]
 mod tests {
-    use super::super::locks::Locks;
     use super::*;
 
     #[test]
@@ -446,17 +447,14 @@ mod tests {
     #[test]
     fn many_locks_have_the_keys_that_each_has_alone() {
         let rows = Rows::new("test");
-        let mut locks = Locks::default();
         let all = [
             (Lock::Data, 7),
             (Lock::Existence, u64::MAX),
             (Lock::Session, 0),
         ];
-        all.into_iter().for_each(|lock| locks.add(lock));
-        let locks = locks.seal();
-        let alone = locks.iter().map(|(lock, hash)| rows.lock(lock, hash));
-        assert!(rows.locks(&locks).eq(alone));
-        assert_eq!(rows.locks(&Locks::default().seal()).next(), None);
+        let alone = all.map(|(lock, hash)| rows.lock(lock, hash));
+        assert!(rows.locks(all.into_iter()).eq(alone));
+        assert_eq!(rows.locks([].into_iter()).next(), None);
     }
 
     #[test]

@@ -263,7 +263,7 @@ impl Session {
                     ));
                 }
                 let wanted: Vec<Place> = wanted.into_iter().map(|(place, _)| place).collect();
-                if let Some(loss) = only_one(before.coordinators.len(), &wanted) {
+                if let Some(loss) = each_is_needed(before.coordinators.len(), &wanted) {
                     let workers = registered(&self.connection, &[]).await?.workers;
                     let is_wanted = force || !management::are_on_several_machines(&workers);
                     refuse_loss(&loss, "coordinators", is_wanted)?;
@@ -441,10 +441,14 @@ fn refuse_loss(loss: &str, statement: &str, is_wanted: bool) -> Outcome<()> {
 }
 
 /// The line about a single coordinator where there were several.
-fn only_one(before: usize, coordinators: &[Place]) -> Option<String> {
+fn each_is_needed(before: usize, coordinators: &[Place]) -> Option<String> {
     match coordinators {
         [only] if before > 1 => Some(format!(
             "the only coordinator is {only}: while that is down, the database stands still; there were {before}"
+        )),
+        [one, other] if before > 2 => Some(format!(
+            "the coordinators are {one} and {other}: while either is down, the database stands still; there were \
+             {before}"
         )),
         _ => None,
     }
@@ -459,7 +463,7 @@ fn may_fail(coordinators: usize) -> usize {
 /// there were `before`.
 fn few(before: usize, file: &ClusterFile) -> String {
     let count = file.coordinators.len();
-    if let Some(line) = only_one(before, &file.coordinators) {
+    if let Some(line) = each_is_needed(before, &file.coordinators) {
         return format!("\nWARNING: {line}");
     }
     match count {

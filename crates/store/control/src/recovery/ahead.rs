@@ -27,11 +27,11 @@ const ANSWER_LIMIT: Duration = Duration::from_millis(300);
 pub(super) fn by_epoch(
     workers: &BTreeMap<Uid, RegisterWorker>,
     epoch: Epoch,
-    database: &DatabaseId,
+    (database, certain): (&DatabaseId, bool),
 ) -> Option<String> {
     let workers = workers
         .values()
-        .filter(|w| !creation::served_another(w, database));
+        .filter(|w| creation::may_be_ahead(w, database, certain));
     workers.into_iter().find_map(|worker| {
         // Log servers made for the next epoch may be of a recovery that did not finish.
         let logs = worker.logs.iter().map(|(_, log)| log.saturating_sub(1));
@@ -103,7 +103,7 @@ mod tests {
             logs: vec![(Uid(1), log)],
             ..testing::worker(1, ProcessClass::Unset, "z")
         };
-        let told = |worker| by_epoch(&BTreeMap::from([(Uid(1), worker)]), 5, &database);
+        let told = |worker| by_epoch(&BTreeMap::from([(Uid(1), worker)]), 5, (&database, true));
         let said = |epoch, log| told(worker(epoch, log));
         assert_eq!(said(5, 5), None);
         // The log server is of a recovery that ended before it wrote the coordinated state.
@@ -115,5 +115,22 @@ mod tests {
             ..worker(9, 9)
         };
         assert_eq!(told(of_another), None, "its epochs are others");
+        // A directory without an id is ahead of a database that is older than ids until that has one for certain.
+        let without = RegisterWorker {
+            database: Uid(0),
+            ..worker(9, 9)
+        };
+        let former = DatabaseId {
+            is_former: true,
+            ..database
+        };
+        let told = |certain| {
+            by_epoch(
+                &BTreeMap::from([(Uid(1), without.clone())]),
+                5,
+                (&former, certain),
+            )
+        };
+        assert!(told(false).is_some() && told(true).is_none());
     }
 }

@@ -249,7 +249,7 @@ impl Registers {
 
     fn served(&self, name: &str) -> Option<Owner> {
         let held = owner(self.find(name)?.value.as_ref()?)?;
-        held.is_confirmed.then_some(held)
+        held.was_served().then_some(held)
     }
 
     /// The cluster file of the coordinators to which the register has moved; empty if it has not.
