@@ -15,8 +15,8 @@ use std::fmt::Display;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
-const NOT_WHOLE: &str = "it was interrupted; what it had begun to import is not whole, and no gateway opens that: `plinth keeper list' \
-     shows it, and the same command begins it again";
+const NOT_WHOLE: &str = "it was interrupted; what it had begun to import is not whole, and no gateway opens that: \
+    `plinth keeper list' shows it, and the same command begins it again";
 /// Most paths of nodes that could not be read that a report has.
 const UNREADABLE_SHOWN: usize = 1000;
 
