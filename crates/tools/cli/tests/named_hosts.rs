@@ -178,7 +178,11 @@ fn refuses_coordinators(site: &Site) {
         line.contains("plinth-0..db:1' is neither ip:port nor host:port"),
         "{line}"
     );
-    let mixed = format!("coordinators {} 127.0.77.1:{}", site.name(2), site.port);
+    let mixed = format!(
+        "coordinators force {} 127.0.77.1:{}",
+        site.name(2),
+        site.port
+    );
     let line = site.cli_fails(&mixed);
     assert!(line.contains("write all of them in one form"), "{line}");
 }
