@@ -360,7 +360,7 @@ fn the_server_comes_back_and_is_confined(machine: &Machine) {
     assert_ne!(main_process(machine, "plinth"), first);
     // It rewrites its cluster file when the coordinators change, whoever is asked for that.
     machine.must("cp -p /etc/plinth/plinth.cluster /etc/plinth/plinth.keys /root");
-    machine.must("plinth cli -C /root/plinth.cluster --exec 'coordinators 10.0.0.2:4500'");
+    machine.must("plinth cli -C /root/plinth.cluster --exec 'coordinators force 10.0.0.2:4500'");
     machine.wait_for(
         "cat /etc/plinth/plinth.cluster",
         "orders:a1_2@10.0.0.2:4500",
