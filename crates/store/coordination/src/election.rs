@@ -243,6 +243,7 @@ pub fn current_leader<'a>(
     })
 }
 
+/// True for two databases.
 fn are_others(one: Option<Uid>, other: Option<Uid>) -> bool {
     one.is_some() && other.is_some() && one != other
 }

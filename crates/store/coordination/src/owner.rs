@@ -3,8 +3,10 @@
 //! A register tells by its state of which database it is. A coordinator keeps the state of a database that was perhaps
 //! served, and refuses writes of another one (`coordinator/registers.rs`). A reader that finds states of two databases
 //! goes by the one that a majority has, and otherwise by none: their generations have nothing to do with each other
-//! (`register.rs`).
+//! (`register.rs`). Of a database that is older than ids, the state with its id counts, and not one without, unless a
+//! majority has none.
 
+use plinth_core::Uid;
 use plinth_protocol::coordination::{CoordinatedValue, ReadRegisterReply};
 use plinth_protocol::database::{Owner, WITHOUT_ID, named};
 use plinth_rpc::Place;
@@ -38,17 +40,12 @@ pub(crate) fn whose(replies: &[ReadRegisterReply], majority: usize) -> Whose {
     let Some(first) = served.iter().max_by_key(|owner| owner.database.id) else {
         return Whose::One;
     };
-    let with_id = |id| {
-        owners
-            .iter()
-            .filter(|owner| owner.database.id == id)
-            .count()
-    };
     if let Some(former) = served.iter().find(|owner| owner.excludes(first))
         && former.is_same(first)
     {
         // One of both is a remainder: of the same database before it got its id, or of another one.
-        let is_former = with_id(WITHOUT_ID) >= majority && with_id(first.database.id) < majority;
+        let is_former =
+            count(&owners, WITHOUT_ID) >= majority && count(&owners, first.database.id) < majority;
         return Whose::Mostly(if is_former { **former } else { **first });
     }
     if have(first) == owners.len() {
@@ -68,16 +65,14 @@ pub(crate) fn whose(replies: &[ReadRegisterReply], majority: usize) -> Whose {
 /// have nothing, those who are left may have told of another one.
 pub(crate) fn is_sure(replies: &[ReadRegisterReply], majority: usize) -> bool {
     let owners: Vec<Owner> = replies.iter().filter_map(owner_in).collect();
-    let have = |id| {
-        owners
-            .iter()
-            .filter(|owner| owner.database.id == id)
-            .count()
-    };
-    owners.is_empty()
-        || owners
-            .iter()
-            .any(|owner| have(owner.database.id) >= majority)
+    let is_held = |owner: &Owner| count(&owners, owner.database.id) >= majority;
+    owners.is_empty() || owners.iter().any(is_held)
+}
+
+/// How many have the state of the database with this id.
+fn count(owners: &[Owner], id: Uid) -> usize {
+    let has_it = |owner: &&Owner| owner.database.id == id;
+    owners.iter().filter(has_it).count()
 }
 
 /// Leaves out what is not of `owner`, as if the coordinator had nothing.
@@ -128,8 +123,8 @@ pub(crate) fn divided(places: &[Place], told: &[(usize, &ReadRegisterReply)]) ->
 mod tests {
     use super::*;
     use bytes::Bytes;
+    use plinth_core::DatabaseConfig;
     use plinth_core::codec::Codec;
-    use plinth_core::{DatabaseConfig, Uid};
     use plinth_protocol::control::{DatabaseState, FormerDatabaseState};
     use plinth_protocol::coordination::Generation;
     use plinth_protocol::database::{DatabaseId, FORMER_STATE_FORMAT, STATE_FORMAT};

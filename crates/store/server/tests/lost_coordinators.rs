@@ -1,10 +1,10 @@
 //! Servers that have lost their registers as coordinators, or run twice over one data directory.
 
-use crate::common::{Cluster, address, commits, reads, some_seconds};
-use plinth_coordination::{Family, election};
+use crate::common::{Cluster, address, commits, move_to, reads, some_seconds};
+use plinth_coordination::Family;
 use plinth_core::DatabaseConfig;
 use plinth_core::codec::Codec;
-use plinth_protocol::control::{ChangeCoordinators, DatabaseState};
+use plinth_protocol::control::DatabaseState;
 use plinth_protocol::coordination::{CoordinatedValue, Generation, WriteRegister, coordinator};
 use plinth_protocol::database::DatabaseId;
 use plinth_protocol::log::LogSystem;
@@ -41,20 +41,8 @@ fn who_has_lost_its_registers_is_a_coordinator_again_only_when_they_are_named_an
             cluster.restart(2);
             assert!(commits(&database, "third").await);
 
-            let transport = Transport::client();
-            let coordinators = cluster.coordinators();
-            let leader = election::current_leader(&transport, &coordinators).await;
-            let request = ChangeCoordinators {
-                coordinators: cluster.file.coordinators.clone(),
-            };
-            let endpoint = leader
-                .expect("there is one")
-                .controller
-                .endpoint::<ChangeCoordinators>();
-            let changed = transport
-                .call::<ChangeCoordinators>(&endpoint, request)
-                .await;
-            assert_eq!(changed.expect("answers").refusal, "");
+            let wanted = cluster.file.coordinators.clone();
+            assert_eq!(move_to(&cluster.coordinators(), wanted).await, "");
             some_seconds(2).await;
             cluster.kill(1);
             assert!(commits(&database, "fourth").await, "seed {seed}");

@@ -1,9 +1,8 @@
 //! Coordinators that are known by names, and servers that come back at other addresses.
 
-use crate::common::{Cluster, address, commits, host, name, reads, some_seconds};
-use plinth_coordination::{Coordinators, election, places};
-use plinth_protocol::control::ChangeCoordinators;
-use plinth_rpc::{Place, Transport};
+use crate::common::{Cluster, address, commits, host, move_to, name, reads, some_seconds};
+use plinth_coordination::{election, places};
+use plinth_rpc::Transport;
 use plinth_runtime::sim::{SimConfig, Simulation, control};
 use plinth_server::NotCreated;
 use std::net::{IpAddr, SocketAddr};
@@ -18,19 +17,6 @@ fn come_back_elsewhere(cluster: &Cluster, server: u8) -> IpAddr {
     control().move_machine(cluster.machine(server.into()), ip);
     cluster.restart(server.into());
     ip
-}
-
-/// Asks for a move of the coordinators; the reason of a refusal, or an empty text.
-async fn move_to(coordinators: &Coordinators, wanted: Vec<Place>) -> String {
-    let transport = Transport::client();
-    let leader = election::current_leader(&transport, coordinators).await;
-    let controller = leader.expect("there is one").controller;
-    let request = ChangeCoordinators {
-        coordinators: wanted,
-    };
-    let endpoint = controller.endpoint::<ChangeCoordinators>();
-    let changed = transport.call(&endpoint, request).await;
-    changed.expect("answers").refusal
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Servers over files of two databases of one cluster: disks were not mounted, a database was made anew over empty
 //! directories, and then the former disks came back.
 
-use crate::common::{Cluster, address, commits, reads, some_seconds};
+use crate::common::{Cluster, address, commits, move_to, reads, some_seconds};
 use plinth_client::Database;
 use plinth_runtime::Duration;
 use plinth_runtime::sim::{SimConfig, Simulation, control};
@@ -42,6 +42,20 @@ async fn create_without_the_first(cluster: &Cluster) -> Database {
     );
     assert_eq!(cluster.create_as("double", true).await, Some(Ok(())));
     plinth_client::connect(cluster.coordinators())
+}
+
+/// Leaves a former database on the first server and a new one on the others. None of them runs.
+async fn two_databases(cluster: &Cluster) -> Database {
+    let database = cluster.create_now("triple").await;
+    assert!(commits(&database, "former").await);
+    some_seconds(10).await;
+    (1..=3).for_each(|server| cluster.kill(server));
+    (2..=3).for_each(|server| start_empty(cluster, server));
+    let database = create_without_the_first(cluster).await;
+    assert!(commits(&database, "new").await);
+    some_seconds(10).await;
+    (2..=3).for_each(|server| cluster.kill(server));
+    database
 }
 
 /// The former database ends in one of the first epochs, or, with `kills`, in a later one.
@@ -113,15 +127,7 @@ fn coordinators_that_hold_two_databases_decide_nothing_without_a_majority_of_one
         let simulation = Simulation::new(seed, SimConfig::default());
         let cluster = Cluster::start(&simulation, 3, 3);
         simulation.run(async move {
-            let database = cluster.create_now("triple").await;
-            assert!(commits(&database, "former").await);
-            some_seconds(10).await;
-            (1..=3).for_each(|server| cluster.kill(server));
-            (2..=3).for_each(|server| start_empty(&cluster, server));
-            let database = create_without_the_first(&cluster).await;
-            assert!(commits(&database, "new").await);
-            some_seconds(10).await;
-            (2..=3).for_each(|server| cluster.kill(server));
+            let database = two_databases(&cluster).await;
             let kept = [data(&cluster, 1), data(&cluster, 2)];
             // One of each.
             (1..=2).for_each(|server| cluster.restart(server));
@@ -147,15 +153,7 @@ fn the_former_database_serves_again_when_the_servers_of_the_new_one_are_over_emp
         let simulation = Simulation::new(seed, SimConfig::default());
         let cluster = Cluster::start(&simulation, 3, 3);
         simulation.run(async move {
-            let database = cluster.create_now("triple").await;
-            assert!(commits(&database, "former").await);
-            some_seconds(10).await;
-            (1..=3).for_each(|server| cluster.kill(server));
-            (2..=3).for_each(|server| start_empty(&cluster, server));
-            let database = create_without_the_first(&cluster).await;
-            assert!(commits(&database, "new").await);
-            some_seconds(10).await;
-            (2..=3).for_each(|server| cluster.kill(server));
+            let database = two_databases(&cluster).await;
             cluster.restart(1);
             (2..=3).for_each(|server| start_empty(&cluster, server));
             some_seconds(10).await;
@@ -207,7 +205,10 @@ fn a_coordinator_that_a_former_database_has_moved_away_from_leads_nobody_away_fr
         simulation.run(async move {
             let database = cluster.create_now("triple").await;
             assert!(commits(&database, "former").await);
-            assert_eq!(cluster.move_to(vec![address(4).into()]).await, "");
+            assert_eq!(
+                move_to(&cluster.coordinators(), vec![address(4).into()]).await,
+                ""
+            );
             some_seconds(10).await;
             (1..=4).for_each(|server| cluster.kill(server));
             (1..=2).for_each(|server| start_empty(&cluster, server));

@@ -168,20 +168,6 @@ impl Cluster {
         plinth_client::connect(self.coordinators())
     }
 
-    /// Asks for a move of the coordinators; the reason of a refusal, or an empty text.
-    pub async fn move_to(&self, wanted: Vec<Place>) -> String {
-        let transport = Transport::client();
-        let coordinators = self.coordinators();
-        let leader = election::current_leader(&transport, &coordinators).await;
-        let request = ChangeCoordinators {
-            coordinators: wanted,
-        };
-        let controller = leader.expect("there is one").controller;
-        let endpoint = controller.endpoint::<ChangeCoordinators>();
-        let changed = transport.call(&endpoint, request).await;
-        changed.expect("answers").refusal
-    }
-
     /// The status document, as soon as it contains `words`; the last one if none does within ten seconds.
     pub async fn status_with(&self, words: &str) -> String {
         let transport = Transport::client();
@@ -202,6 +188,19 @@ impl Cluster {
         }
         said
     }
+}
+
+/// Asks for a move of the coordinators; the reason of a refusal, or an empty text.
+pub async fn move_to(coordinators: &Coordinators, wanted: Vec<Place>) -> String {
+    let transport = Transport::client();
+    let leader = election::current_leader(&transport, coordinators).await;
+    let controller = leader.expect("there is one").controller;
+    let request = ChangeCoordinators {
+        coordinators: wanted,
+    };
+    let endpoint = controller.endpoint::<ChangeCoordinators>();
+    let changed = transport.call(&endpoint, request).await;
+    changed.expect("answers").refusal
 }
 
 pub async fn commits(database: &Database, value: &'static str) -> bool {
