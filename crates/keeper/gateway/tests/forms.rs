@@ -19,17 +19,6 @@ use plinth_runtime::serve::Inbox;
 use plinth_runtime::{Duration, join_all, sleep, timeout};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-const FORMS: [Protocol; 4] = [
-    form(false, XidWidth::Four),
-    form(true, XidWidth::Four),
-    form(false, XidWidth::Eight),
-    form(true, XidWidth::Eight),
-];
-
-const fn form(is_packed: bool, xids: XidWidth) -> Protocol {
-    Protocol { is_packed, xids }
-}
-
 async fn connect(gateway: &Gateway, protocol: Protocol) -> Result<Client, Failure> {
     Client::connect_by(gateway.keeper.address(), 30_000, None, protocol).await
 }
@@ -59,7 +48,7 @@ fn a_client_is_served_in_the_form_that_it_asks_for() {
     block_on(async {
         let cluster = MemoryCluster::new();
         let gateway = Gateway::start(&cluster).await;
-        for (number, protocol) in FORMS.into_iter().enumerate() {
+        for (number, protocol) in Protocol::FORMS.into_iter().enumerate() {
             let client = connect(&gateway, protocol).await.expect("it serves");
             let path = format!("/{number}");
             done(&client, create_with(&path, "a", create_flags::PERSISTENT)).await;
@@ -103,7 +92,7 @@ fn a_gateway_that_is_a_plain_zookeeper_has_no_other_form() {
             ..Options::default()
         };
         let gateway = Gateway::start_with(&cluster, options).await;
-        for protocol in &FORMS[1..] {
+        for protocol in &Protocol::FORMS[1..] {
             let refused = connect(&gateway, *protocol).await.err();
             let broken = Failure::Broken("another form than was asked for");
             assert_eq!(refused, Some(broken));
@@ -168,7 +157,7 @@ fn each_answer_and_each_event_ends_a_block_and_large_numbers_come_back() {
     block_on(async {
         let cluster = MemoryCluster::new();
         let gateway = Gateway::start(&cluster).await;
-        let mut raw = Raw::connect(&gateway, form(true, XidWidth::Eight)).await;
+        let mut raw = Raw::connect(&gateway, Protocol::of(true, XidWidth::Eight)).await;
         let first = 1_i64 << 40;
         let asked = 20;
         raw.write(|out| {
@@ -202,13 +191,15 @@ fn a_damaged_block_ends_its_connection_and_no_other() {
     block_on(async {
         let cluster = MemoryCluster::new();
         let gateway = Gateway::start(&cluster).await;
-        let other = connect(&gateway, FORMS[1]).await.expect("it serves");
+        let other = connect(&gateway, Protocol::FORMS[1])
+            .await
+            .expect("it serves");
         let mut out = Output::copying();
         let append = |out: &mut Output| encode_request(out, 1, &get("/"));
         put_packed(&mut out, append);
         let whole = out.into_bytes();
         for place in [0, 16, 17, 21, 25, whole.len() - 1] {
-            let mut raw = Raw::connect(&gateway, FORMS[1]).await;
+            let mut raw = Raw::connect(&gateway, Protocol::FORMS[1]).await;
             let mut damaged = BytesMut::from(&whole[..]);
             damaged[place] ^= 0x40;
             raw.send(damaged.freeze()).await;
@@ -248,7 +239,7 @@ async fn arrived_of_many(gateway: &Gateway) -> usize {
     let all_but_one = whole.slice(..whole.len() - 1);
     let mut raws = Vec::new();
     for _ in 0..MANY {
-        raws.push(Raw::connect(gateway, FORMS[0]).await);
+        raws.push(Raw::connect(gateway, Protocol::FORMS[0]).await);
     }
     let sending = raws.iter_mut().map(|raw| {
         let bytes = all_but_one.clone();
@@ -288,7 +279,7 @@ fn who_is_slow_with_a_long_request_gives_way_to_those_who_wait() {
     block_on(async {
         let cluster = MemoryCluster::new();
         let gateway = Gateway::start(&cluster).await;
-        let mut slow = Raw::connect(&gateway, FORMS[0]).await;
+        let mut slow = Raw::connect(&gateway, Protocol::FORMS[0]).await;
         slow.send(begin_of(LONG).slice(..100_000)).await;
         sleep(Duration::from_millis(200)).await;
         let client = gateway.client().await;
@@ -304,7 +295,7 @@ fn who_is_slow_with_a_long_request_gives_way_to_those_who_wait() {
             .expect("set");
         assert_eq!(slow.frame().await, None);
         // A long request that is whole does not wait for a slow one that is alone.
-        let mut alone = Raw::connect(&gateway, FORMS[0]).await;
+        let mut alone = Raw::connect(&gateway, Protocol::FORMS[0]).await;
         let whole = begin_of(LONG);
         alone.send(whole.slice(..100_000)).await;
         sleep(Duration::from_secs(1)).await;
@@ -321,7 +312,7 @@ fn who_stops_within_a_block_of_a_request_that_is_too_long_gives_way_to_those_who
     block_on(async {
         let cluster = MemoryCluster::new();
         let gateway = Gateway::start(&cluster).await;
-        let mut slow = Raw::connect(&gateway, FORMS[1]).await;
+        let mut slow = Raw::connect(&gateway, Protocol::FORMS[1]).await;
         let mut blocks = Output::new();
         put_packed(&mut blocks, |out| {
             let too_long = 1_u32 << 30;
@@ -338,7 +329,7 @@ fn who_stops_within_a_block_of_a_request_that_is_too_long_gives_way_to_those_who
         let ended = timeout(PATIENCE, slow.inbox.read()).await;
         assert_eq!(ended, Some(None), "its room was wanted");
         // Alone it is heard to the end, and its connection lives.
-        let mut alone = Raw::connect(&gateway, FORMS[1]).await;
+        let mut alone = Raw::connect(&gateway, Protocol::FORMS[1]).await;
         let mut blocks = Output::new();
         put_packed(&mut blocks, |out| {
             encode_request(out, 1, &set("/", noise(12 << 20)));
@@ -363,7 +354,7 @@ fn who_reads_no_answers_of_a_long_block_gives_way_to_those_who_wait() {
         let client = gateway.client().await;
         done(&client, create_with("/long", "", create_flags::PERSISTENT)).await;
         done(&client, set("/long", noise(LONG))).await;
-        let mut slow = Raw::connect(&gateway, FORMS[1]).await;
+        let mut slow = Raw::connect(&gateway, Protocol::FORMS[1]).await;
         let mut many = Output::new();
         put_packed(&mut many, |out| {
             (1..5000).for_each(|xid| encode_request(out, xid, &get("/long")));
@@ -384,7 +375,7 @@ fn long_requests_in_blocks_take_their_turns_too() {
         let gateway = Gateway::start(&cluster).await;
         let mut clients = Vec::new();
         for number in 0..8 {
-            let client = connect(&gateway, FORMS[1 + number % 3])
+            let client = connect(&gateway, Protocol::FORMS[1 + number % 3])
                 .await
                 .expect("it serves");
             let path = format!("/{number}");

@@ -6,20 +6,9 @@ use bytes::Bytes;
 use plinth_keeper::client::Client;
 use plinth_keeper::wire::{
     Acl, Answer, Code, CreateKind, Details, Filter, Listed, MultiResult, Protocol, Request, Stat,
-    Text, XidWidth, create_flags, event, opcode,
+    Text, create_flags, event, opcode,
 };
 use plinth_runtime::timeout;
-
-const FORMS: [Protocol; 4] = [
-    form(false, XidWidth::Four),
-    form(true, XidWidth::Four),
-    form(false, XidWidth::Eight),
-    form(true, XidWidth::Eight),
-];
-
-const fn form(is_packed: bool, xids: XidWidth) -> Protocol {
-    Protocol { is_packed, xids }
-}
 
 /// A client that has asked for the flags, as ClickHouse's does before it asks for anything that they say.
 async fn clickhouse_at(n: u8, form: Protocol) -> Client {
@@ -243,7 +232,7 @@ async fn write(writer: &Client, reader: &Client) {
 fn clickhouse_finds_at_each_replica_what_it_is_told_of_in_each_form() {
     run(5, |_| async {
         create().await;
-        for (number, form) in (0..).zip(FORMS) {
+        for (number, form) in (0..).zip(Protocol::FORMS) {
             let writer = clickhouse_at(number % 3, form).await;
             let reader = clickhouse_at((number + 1) % 3, form).await;
             make(&writer).await;
@@ -262,7 +251,7 @@ fn clickhouse_finds_at_each_replica_what_it_is_told_of_in_each_form() {
 fn data_of_many_blocks_goes_and_comes_whole_in_each_form() {
     run(6, |_| async {
         create().await;
-        for (number, form) in (0..).zip(FORMS) {
+        for (number, form) in (0..).zip(Protocol::FORMS) {
             let client = clickhouse_at(number % 3, form).await;
             done(&client, node_at("/long", create_flags::PERSISTENT)).await;
             for byte in 0..2 {

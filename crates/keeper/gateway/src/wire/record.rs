@@ -175,6 +175,20 @@ pub struct Protocol {
     pub xids: XidWidth,
 }
 
+impl Protocol {
+    /// ZooKeeper's, and what ClickHouse's clients may ask for.
+    pub const FORMS: [Protocol; 4] = [
+        Protocol::of(false, XidWidth::Four),
+        Protocol::of(true, XidWidth::Four),
+        Protocol::of(false, XidWidth::Eight),
+        Protocol::of(true, XidWidth::Eight),
+    ];
+
+    pub const fn of(is_packed: bool, xids: XidWidth) -> Protocol {
+        Protocol { is_packed, xids }
+    }
+}
+
 /// What ClickHouse's clients say of themselves, in place of ZooKeeper's 0.
 mod version {
     pub const PACKED: i32 = 10;

@@ -1,6 +1,6 @@
 //! In which form a client's connection goes on behind its greeting.
 
-use crate::wire::{Protocol, XidWidth};
+use crate::wire::Protocol;
 use plinth_runtime::random::Generator;
 use plinth_runtime::{Instant, now};
 use std::cell::Cell;
@@ -21,13 +21,7 @@ impl Forms {
         let drawn = self.drawn.get();
         self.drawn.set(drawn + 1);
         let moment = began.elapsed().as_nanos() as u64;
-        let bits = Generator::new(moment ^ drawn.rotate_right(8)).below(4);
-        Protocol {
-            is_packed: bits & 1 != 0,
-            xids: match bits & 2 {
-                0 => XidWidth::Four,
-                _ => XidWidth::Eight,
-            },
-        }
+        let form = Generator::new(moment ^ drawn.rotate_right(8)).below(4);
+        Protocol::FORMS[form as usize]
     }
 }
