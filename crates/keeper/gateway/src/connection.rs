@@ -107,18 +107,21 @@ impl Connection {
         }
     }
 
-    /// Adds an answer, or an error if the answer would be too long for any client to read.
-    pub fn answer(&self, header: AnswerHeader, append: impl FnOnce(&mut Output)) {
+    /// Adds an answer. False if it would be too long for any client to read: the client is told an error instead.
+    pub fn answer(&self, header: AnswerHeader, append: impl FnOnce(&mut Output)) -> bool {
+        let mut is_short = true;
         self.push(|out| {
             let before = out.mark();
             append(out);
-            if out.len_from(before) > ANSWER_BYTES_MAX.get() {
+            is_short = out.len_from(before) <= ANSWER_BYTES_MAX.get();
+            if !is_short {
                 probe!("keeper_answer_too_long");
                 out.truncate(before);
                 let error = Code::CONNECTION_LOSS.0;
                 encode_answer(out, AnswerHeader { error, ..header }, &Answer::Empty);
             }
         });
+        is_short
     }
 
     pub fn answer_with(&self, xid: Xid, result: Result<&Answer, Code>) {

@@ -538,15 +538,15 @@ async fn get_data(connection: &Talk, xid: Xid, path: &str, watch: bool) -> bool 
             return true;
         }
     };
-    if watch {
-        let mut watches = connection.life.clients.watches.borrow_mut();
-        watches.watch_data(path, connection.client);
-    }
     let header = header_at(connection, xid, at);
-    connection.answer(header, |out| {
+    let is_told = connection.answer(header, |out| {
         let data = data_of(&node).map(|data| &data[..]);
         encode_data(out, header, data, &node.stat());
     });
+    if watch && is_told {
+        let mut watches = connection.life.clients.watches.borrow_mut();
+        watches.watch_data(path, connection.client);
+    }
     true
 }
 
@@ -624,26 +624,30 @@ async fn children(connection: &Talk, xid: Xid, path: &str, watch: bool, with_sta
             return true;
         }
     };
-    if watch {
+    let header = header_at(connection, xid, at);
+    let stat = with_stat.then(|| with_length(node.stat(), length));
+    let is_told = match system::children(connection, paths::named(path)) {
+        Some(names) => {
+            let names = names.iter().map(|name| &**name);
+            connection.answer(header, |out| {
+                encode_children(out, header, names, stat.as_ref())
+            })
+        }
+        None => {
+            let replica = &connection.life.replica;
+            let told = replica.with_children(paths::named(path), |names| {
+                let names = names.iter().map(|name| &**name);
+                connection.answer(header, |out| {
+                    encode_children(out, header, names, stat.as_ref())
+                })
+            });
+            told.expect("a list that was found is known until somebody waits")
+        }
+    };
+    if watch && is_told {
         let mut watches = connection.life.clients.watches.borrow_mut();
         watches.watch_children(path, connection.client);
     }
-    let header = header_at(connection, xid, at);
-    let stat = with_stat.then(|| with_length(node.stat(), length));
-    if let Some(names) = system::children(connection, paths::named(path)) {
-        let names = names.iter().map(|name| &**name);
-        connection.answer(header, |out| {
-            encode_children(out, header, names, stat.as_ref())
-        });
-        return true;
-    }
-    let replica = &connection.life.replica;
-    replica.with_children(paths::named(path), |names| {
-        let names = names.iter().map(|name| &**name);
-        connection.answer(header, |out| {
-            encode_children(out, header, names, stat.as_ref())
-        });
-    });
     true
 }
 

@@ -167,6 +167,12 @@ impl Replica {
             version >= has,
             "a change of {version} comes to a replica that has {has}"
         );
+        let last = self.zxid.get();
+        assert!(
+            last <= zxid,
+            "a change with zxid {zxid:#x} follows {last:#x}"
+        );
+        self.zxid.set(zxid);
         if let Change::Quota(path, change) = change {
             return quota::apply(Rc::make_mut(&mut self.quotas.borrow_mut()), path, change);
         }
@@ -179,12 +185,6 @@ impl Replica {
         if !is_forgotten {
             self.cache.borrow_mut().apply(change, zxid);
         }
-        let last = self.zxid.get();
-        assert!(
-            last <= zxid,
-            "a change with zxid {zxid:#x} follows {last:#x}"
-        );
-        self.zxid.set(zxid);
         let (Change::Created(path, _)
         | Change::DataSet(path, _)
         | Change::AclSet(path, _)

@@ -1,6 +1,8 @@
 //! Lists of children: what they cost a gateway's memory and the database, and how long they may be.
 
-use super::gateways::{Gateway, ask, create_with, delete, done, get, list, names, set_to, several};
+use super::gateways::{
+    Gateway, ask, create_with, delete, done, get, list, names, set_to, several, watching,
+};
 use plinth_client::testing::MemoryCluster;
 use plinth_keeper::client::Client;
 use plinth_keeper::setup::first_node;
@@ -346,5 +348,41 @@ fn what_several_reads_take_is_counted_once_and_lists_only_where_they_are_asked_f
             let is_there = |result: &MultiResult| !matches!(result, MultiResult::Error(_));
             assert!(found.iter().all(is_there), "{found:?}");
         }
+    });
+}
+
+#[test]
+fn a_read_whose_answer_is_too_long_sets_no_watch() {
+    limit_memory(100_000);
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        let gateway = Gateway::start(&cluster).await;
+        let client = gateway.client().await;
+        done(
+            &client,
+            create_with("/long", vec![7; 60_000], create_flags::PERSISTENT),
+        )
+        .await;
+        for number in 0..300 {
+            let path = format!("/long/{number:0400}");
+            done(&client, create_with(&path, "", create_flags::PERSISTENT)).await;
+        }
+        set_knobs(set_knob("keeper_answer_bytes_max", 30_000));
+        let reads = [
+            watching(get("/long")),
+            watching(list("/long")),
+            several(vec![watching(get("/long")), watching(list("/long"))]),
+        ];
+        for read in reads {
+            assert_eq!(ask(&client, read).await, Err(Code::CONNECTION_LOSS));
+        }
+        done(&client, delete(&format!("/long/{:0400}", 0))).await;
+        done(&client, set_to("/long", "short")).await;
+        let told = plinth_runtime::timeout(Duration::ZERO, client.next_event()).await;
+        assert_eq!(told, None);
+        // One that fits does.
+        done(&client, watching(get("/long"))).await;
+        done(&client, set_to("/long", "again")).await;
+        assert!(client.next_event().await.is_some());
     });
 }

@@ -491,3 +491,22 @@ fn a_quota_is_counted_on_behind_one_of_its_nodes_and_anew_behind_any_other() {
         }
     });
 }
+
+#[test]
+fn who_asks_for_all_changes_has_those_of_what_is_used_too() {
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        let gateways = (start(&cluster, true).await, start(&cluster, true).await);
+        let (one, two) = (gateways.0.client().await, gateways.1.client().await);
+        done(&one, create("/q")).await;
+        limit(&one, "/q", "countHardLimit=9").await;
+        cluster.set_delay_turns(3);
+        // They share a transaction behind the first. Its last operation changes nothing, and has the change of what is
+        // used.
+        let asked = [set_to("/q", ""), create("/q/1"), delete("/none")];
+        let told = join_all(asked.map(|request| one.submit_for_all(request))).await;
+        let last = told[2].as_ref().expect("it is answered").0;
+        done(&two, sync()).await;
+        assert!(two.last_zxid() >= last, "{:#x} {last:#x}", two.last_zxid());
+    });
+}

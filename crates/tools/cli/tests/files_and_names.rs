@@ -1,6 +1,10 @@
 //! What people meet first, on real processes: addresses, configuration files, exclusions, Ctrl-C in the shell, dumps.
 
 use crate::common::{BINARY, Cluster, Directory, Server, error_line, free_ports, text};
+use plinth_coordination::ClusterFile;
+use plinth_core::Error;
+use plinth_runtime::real::block_on;
+use plinth_runtime::sleep;
 use serde_json::Value;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -163,12 +167,19 @@ fn a_dump_is_of_one_snapshot_or_says_that_it_is_not(cluster: &Cluster) {
             .arg("-C")
             .arg(cluster.cluster_file());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().expect("the binary was built")
+        let mut dump = command.spawn().expect("the binary was built");
+        let mut first = [0];
+        let stdout = dump.stdout.as_mut().expect("it is piped");
+        stdout.read_exact(&mut first).expect("it has begun");
+        assert_eq!(first, *b"k");
+        dump
     });
-    std::thread::sleep(Duration::from_secs(6));
-    // While nothing happens, a snapshot can be read for a little longer: its server has heard of no later version.
-    cluster.cli("set key0050a x; get key0050a; clear key0050a; get key0050a");
-    let [strict, forced] = dumps.map(|dump| dump.wait_with_output().expect("it ends"));
+    what_was_read_is_too_old(cluster);
+    let [strict, forced] = dumps.map(|dump| {
+        let mut output = dump.wait_with_output().expect("it ends");
+        output.stdout.insert(0, b'k');
+        output
+    });
     let line = error_line(&strict);
     assert!(line.contains("this is only a part"), "{line}");
     assert!(line.contains("--force"), "{line}");
@@ -179,6 +190,31 @@ fn a_dump_is_of_one_snapshot_or_says_that_it_is_not(cluster: &Cluster) {
     assert!(said.contains("2 snapshots, one after another"), "{said}");
     assert_eq!(text(&forced.stdout), lines);
     cluster.cli("clearrange \"\" \\xff");
+}
+
+/// Ends when nothing can be read as it was before the call. A server forgets what is older than five seconds when it
+/// writes to its engine, and only if it has heard of something later.
+fn what_was_read_is_too_old(cluster: &Cluster) {
+    block_on(async {
+        let file = ClusterFile::load(&cluster.cluster_file()).await;
+        let database = plinth_client::connect(file.expect("a cluster file"));
+        let old = database.create_transaction();
+        old.get_read_version().await.expect("it serves");
+        let started = Instant::now();
+        for number in 0.. {
+            let writing = database.run(async |transaction| {
+                transaction.clear("key0050a");
+                Ok(())
+            });
+            writing.await.expect("it serves");
+            match old.get(format!("key0050a{number}"), true).await {
+                Err(Error::transaction_too_old) => return,
+                Ok(None) => assert!(started.elapsed() < LIMIT, "it can be read for ever"),
+                other => panic!("{other:?}"),
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    });
 }
 
 /// Types into a shell at a terminal, as a person does.

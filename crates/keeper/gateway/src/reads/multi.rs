@@ -97,9 +97,11 @@ impl Several {
     }
 
     fn send(&self, connection: &Talk, results: Vec<MultiResult>) {
-        for (operation, result) in self.operations.iter().zip(&results) {
-            set_watch(connection, operation, result);
-        }
+        let watched: Vec<Watched> = {
+            let read = self.operations.iter().zip(&results);
+            read.filter_map(|(operation, result)| watched(operation, result))
+                .collect()
+        };
         let mut header = header(connection, self.xid);
         header.zxid = self.counted_at.unwrap_or(header.zxid);
         let answer = match self.form {
@@ -115,7 +117,12 @@ impl Several {
                 Answer::MultiRead(self.in_form(connection, results))
             }
         };
-        connection.answer(header, |out| encode_answer(out, header, &answer));
+        let is_told = connection.answer(header, |out| encode_answer(out, header, &answer));
+        if is_told {
+            watched
+                .into_iter()
+                .for_each(|watched| set_watch(connection, watched));
+        }
     }
 
     /// Where a read has failed, ZooKeeper's clients expect an error in the place of its result, and ClickHouse's a
@@ -344,9 +351,37 @@ async fn read_until_there(connection: &Talk, operation: &Request) -> MultiResult
     }
 }
 
-/// Sets the watch that a read asks for. Nobody learns from a watch what may not be read, and a node that is not there
-/// may be waited for.
-fn set_watch(connection: &Talk, operation: &Request, result: &MultiResult) {
+/// What a watch is of: the node itself, or its list of children.
+enum Watched<'a> {
+    Node(&'a Text),
+    Children(&'a Text),
+}
+
+/// The watch that a read asks for. Nobody learns from a watch what may not be read, and a node that is not there may be
+/// waited for.
+fn watched<'a>(operation: &'a Request, result: &MultiResult) -> Option<Watched<'a>> {
+    match (operation, result) {
+        (
+            Request::Exists { path, watch: true },
+            MultiResult::Exists(_) | MultiResult::Error(Code::NO_NODE),
+        )
+        | (Request::GetData { path, watch: true }, MultiResult::Data(..)) => {
+            Some(Watched::Node(path))
+        }
+        (_, MultiResult::Error(_)) => None,
+        (
+            Request::GetChildren { path, watch: true }
+            | Request::GetChildren2 { path, watch: true }
+            | Request::List {
+                path, watch: true, ..
+            },
+            _,
+        ) => Some(Watched::Children(path)),
+        _ => None,
+    }
+}
+
+fn set_watch(connection: &Talk, watched: Watched<'_>) {
     if planted!(
         "keeper_watch_among_reads_lost",
         "one watch in ten that is set by one of several reads in a request is forgotten"
@@ -355,24 +390,9 @@ fn set_watch(connection: &Talk, operation: &Request, result: &MultiResult) {
         return;
     }
     let mut watches = connection.life.clients.watches.borrow_mut();
-    match (operation, result) {
-        (
-            Request::Exists { path, watch: true },
-            MultiResult::Exists(_) | MultiResult::Error(Code::NO_NODE),
-        )
-        | (Request::GetData { path, watch: true }, MultiResult::Data(..)) => {
-            watches.watch_data(path, connection.client);
-        }
-        (_, MultiResult::Error(_)) => {}
-        (
-            Request::GetChildren { path, watch: true }
-            | Request::GetChildren2 { path, watch: true }
-            | Request::List {
-                path, watch: true, ..
-            },
-            _,
-        ) => watches.watch_children(path, connection.client),
-        _ => {}
+    match watched {
+        Watched::Node(path) => watches.watch_data(path, connection.client),
+        Watched::Children(path) => watches.watch_children(path, connection.client),
     }
 }
 
