@@ -57,6 +57,12 @@ impl Maintenance {
         let left = self.until_ms.saturating_sub(now_ms);
         left.min(self.lasts_ms).min(most)
     }
+
+    /// True for who has known it for `known_ms`: its time has passed, by the clock of this machine or by itself, however
+    /// far ahead the clock of who began it is.
+    pub fn is_over(&self, now_ms: u64, known_ms: u64) -> bool {
+        self.left_ms(now_ms) == 0 || known_ms >= self.lasts_ms
+    }
 }
 
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -145,6 +151,10 @@ mod tests {
         }
         assert_eq!(Maintenance::new("", 1.0, 0), None);
         let hour = Maintenance::new("rack", 3600.0, 1_000_000_000).expect("valid");
+        let behind_by_a_day = 1_000_000_000 - 24 * 3_600_000;
+        assert!(!hour.is_over(behind_by_a_day, 3_599_999));
+        assert!(hour.is_over(behind_by_a_day, 3_600_000));
+        assert!(hour.is_over(1_003_600_000, 0));
         assert_eq!(hour.left_ms(1_000_000_000), 3_600_000);
         assert_eq!(hour.left_ms(0), 3_600_000, "the clock has gone back");
         assert_eq!(hour.left_ms(u64::MAX), 0);

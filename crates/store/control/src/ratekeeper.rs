@@ -81,11 +81,20 @@ pub(crate) struct Ratekeeper {
     limits: Cell<Limits>,
     limiting: Cell<Option<(Reason, Uid)>>,
     pressure: Cell<f64>,
-    /// The throttles that operators have set, and whether the ratekeeper may throttle tags by itself.
-    manual: RefCell<(Vec<Manual>, bool)>,
+    wanted: RefCell<Wanted>,
     found: RefCell<Found>,
     /// Weak: the tasks hold the ratekeeper, and end with it.
     tasks: Weak<TaskGroup>,
+}
+
+/// What operators have said about tags.
+#[derive(Default)]
+struct Wanted {
+    throttles: Vec<Manual>,
+    /// Whether the ratekeeper may throttle tags by itself.
+    may_find: bool,
+    /// When it was read.
+    read: Option<Instant>,
 }
 
 /// Registers the ratekeeper and returns the future that runs it.
@@ -108,7 +117,7 @@ pub fn start(
         limits: Cell::default(),
         limiting: Cell::new(None),
         pressure: Cell::new(0.0),
-        manual: RefCell::default(),
+        wanted: RefCell::default(),
         found: RefCell::default(),
         tasks: Rc::downgrade(&tasks),
     });
@@ -171,9 +180,12 @@ impl Ratekeeper {
 
     /// One rate for each tag and priority: the lowest that is set.
     fn tag_rates(&self, proxies: f64) -> Vec<TagRate> {
-        let now_s = plinth_runtime::unix_time_ms() as f64 / 1000.0;
-        let manual = self.manual.borrow();
-        let manual = manual.0.iter().filter(|throttle| throttle.until > now_s);
+        let wanted = self.wanted.borrow();
+        let passed = wanted.read.map_or(0.0, |read| read.elapsed().as_secs_f64());
+        let manual = wanted
+            .throttles
+            .iter()
+            .filter(|throttle| throttle.seconds > passed);
         let manual = manual.map(|throttle| TagRate {
             tag: throttle.tag,
             priority: throttle.priority,
@@ -225,7 +237,7 @@ impl Ratekeeper {
             pressure: self.pressure.get(),
             reason: reason.into(),
             server,
-            manual_tags: self.manual.borrow().0.len() as u32,
+            manual_tags: self.wanted.borrow().throttles.len() as u32,
             auto_tags: self.found.borrow().rates(),
         }
     }
@@ -261,7 +273,7 @@ impl Ratekeeper {
 
     fn look_at_tags(&self, is_limited: bool) {
         let mut found = self.found.borrow_mut();
-        if !self.manual.borrow().1 {
+        if !self.wanted.borrow().may_find {
             return found.clear();
         }
         let (now, tags) = (plinth_runtime::now(), self.admitted_by_tag());
@@ -272,8 +284,13 @@ impl Ratekeeper {
     async fn read_tags(&self, database: &Database) -> Infallible {
         loop {
             let read = plinth_runtime::timeout(ANSWER_LIMIT, tags::read(database));
-            if let Some(Ok(wanted)) = read.await {
-                self.manual.replace(wanted);
+            if let Some(Ok((throttles, may_find))) = read.await {
+                let read = Some(plinth_runtime::now());
+                self.wanted.replace(Wanted {
+                    throttles,
+                    may_find,
+                    read,
+                });
             }
             plinth_runtime::sleep(LIST_INTERVAL).await;
         }

@@ -5,7 +5,6 @@ use plinth_control::ratekeeper::tags::{self, MANUAL_MAX, Manual};
 use plinth_core::key::printable;
 use plinth_core::transaction_tag::TransactionTag;
 use plinth_protocol::transaction::{PRIORITY_BATCH, PRIORITY_DEFAULT, PRIORITY_SYSTEM};
-use plinth_runtime::unix_time_ms;
 use plinth_terminal::Outcome;
 use plinth_terminal::choices::unknown;
 use plinth_terminal::shell::answer::Answer;
@@ -21,10 +20,7 @@ const PRIORITIES: [(&str, u8); 3] = [
 
 #[derive(Clone, PartialEq, Debug)]
 pub enum Throttling {
-    On {
-        throttle: Manual,
-        seconds: f64,
-    },
+    On(Manual),
     /// `None`: all tags.
     Off(Option<TransactionTag>),
     List,
@@ -94,22 +90,19 @@ fn parse_on(tag: TransactionTag, rest: &[&str]) -> Result<Throttling, String> {
         tag,
         priority,
         rate: number(0, RATE, "transactions a second")?,
-        until: 0.0,
+        seconds,
         reason: rest.get(3).unwrap_or(&"").to_string(),
     };
-    Ok(Throttling::On { throttle, seconds })
+    Ok(Throttling::On(throttle))
 }
 
 impl Throttling {
     pub async fn apply(self, database: &Database) -> Outcome<Answer> {
         let failed = |error| format!("the change could not be made: {error}");
         match self {
-            Throttling::On { throttle, seconds } => {
+            Throttling::On(throttle) => {
                 let tag = throttle.tag;
-                match tags::set(database, throttle, seconds)
-                    .await
-                    .map_err(failed)?
-                {
+                match tags::set(database, throttle).await.map_err(failed)? {
                     true => Ok(format!("Tag `{tag:?}' is throttled").into()),
                     false => Err(format!(
                         "{MANUAL_MAX} tags are throttled already, and no more can be; `throttle off' ends some"
@@ -145,11 +138,13 @@ impl Throttling {
 
 /// Seconds until the throttle ends, and the name of its priority.
 fn left_and_priority(throttle: &Manual) -> (f64, &'static str) {
-    let left = throttle.until - unix_time_ms() as f64 / 1000.0;
     let priority = PRIORITIES
         .iter()
         .find(|(_, code)| *code == throttle.priority);
-    (left.max(0.0), priority.map_or("unknown", |(name, _)| name))
+    (
+        throttle.seconds.max(0.0),
+        priority.map_or("unknown", |(name, _)| name),
+    )
 }
 
 /// Tag, transactions a second, priority, seconds, reason.
@@ -190,19 +185,15 @@ mod tests {
 
     #[test]
     fn the_forms_of_the_statement_are_understood_and_others_are_refused() {
-        let Ok(Some(Throttling::On { throttle, seconds })) = parsed("on tag web 2.5 60 batch why")
-        else {
+        let Ok(Some(Throttling::On(throttle))) = parsed("on tag web 2.5 60 batch why") else {
             panic!("it is a form");
         };
         assert_eq!(
-            (throttle.rate, seconds, throttle.priority),
+            (throttle.rate, throttle.seconds, throttle.priority),
             (2.5, 60.0, PRIORITY_BATCH)
         );
         assert_eq!(throttle.reason, "why");
-        assert!(matches!(
-            parsed("on tag web"),
-            Ok(Some(Throttling::On { .. }))
-        ));
+        assert!(matches!(parsed("on tag web"), Ok(Some(Throttling::On(_)))));
         assert_eq!(parsed("off"), Ok(Some(Throttling::Off(None))));
         assert_eq!(parsed("list"), Ok(Some(Throttling::List)));
         assert_eq!(parsed("disable auto"), Ok(Some(Throttling::Auto(false))));

@@ -155,7 +155,8 @@ impl Distributor {
                 && *gone >= since
                 && now.saturating_since(*gone) >= patience
         });
-        let is_over = maintenance.left_ms(now_ms) == 0 || failed_elsewhere;
+        let known_ms = now.saturating_since(since).as_millis() as u64;
+        let is_over = maintenance.is_over(now_ms, known_ms) || failed_elsewhere;
         is_over.then_some(maintenance)
     }
 

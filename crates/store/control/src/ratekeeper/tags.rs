@@ -2,9 +2,12 @@
 //! ratekeeper finds.
 //!
 //! ```text
-//! \xff\x02/throttledTags/tag/<priority u8><tag>   →  rate f64 | until f64, seconds since 1970 | reason
+//! \xff\x02/throttledTags/tag/<priority u8><tag>   →  rate f64 | until f64, a version | reason
 //! \xff\x02/throttledTags/auto                     →  "0" or "1"; without it, "1"
 //! ```
+//!
+//! A throttle ends at a version, which all machines agree on: those who set it and those who obey it may have clocks
+//! that differ by hours. A recovery takes a little of it away, because it jumps ahead.
 //!
 //! A tag is found when the database is limited and more than half of all transactions have it. Only that tag is
 //! slowed down, one step at a time, until the database is no longer limited; then its limit rises in steps until it
@@ -14,10 +17,11 @@ use crate::movement;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_client::{Database, RangeOptions, Transaction};
 use plinth_core::transaction_tag::TransactionTag;
-use plinth_core::{KeyRange, Result};
+use plinth_core::version::VERSIONS_PER_SECOND;
+use plinth_core::{KeyRange, Result, Version};
 use plinth_protocol::rate::TagRate;
 use plinth_protocol::transaction::{PRIORITY_BATCH, PRIORITY_DEFAULT};
-use plinth_runtime::{Boxed, Duration, Instant, probe, trace, unix_time_ms};
+use plinth_runtime::{Boxed, Duration, Instant, probe, trace};
 use std::collections::BTreeMap;
 
 const PREFIX: &[u8] = b"\xff\x02/throttledTags/tag/";
@@ -47,13 +51,9 @@ pub struct Manual {
     pub priority: u8,
     /// Transactions a second.
     pub rate: f64,
-    /// Seconds since 1970.
-    pub until: f64,
+    /// How long it lasts from now on.
+    pub seconds: f64,
     pub reason: String,
-}
-
-fn now_s() -> f64 {
-    unix_time_ms() as f64 / 1000.0
 }
 
 fn key(tag: TransactionTag, priority: u8) -> Vec<u8> {
@@ -61,16 +61,16 @@ fn key(tag: TransactionTag, priority: u8) -> Vec<u8> {
 }
 
 impl Manual {
-    fn value(&self) -> Bytes {
+    fn value(&self, now: Version) -> Bytes {
         let mut value = BytesMut::new();
         value.put_f64_le(self.rate);
-        value.put_f64_le(self.until);
+        value.put_f64_le(now as f64 + self.seconds * VERSIONS_PER_SECOND as f64);
         value.put_slice(self.reason.as_bytes());
         value.freeze()
     }
 
     /// `None` if the row is not in our format.
-    fn parse(key: &[u8], mut value: Bytes) -> Option<Self> {
+    fn parse(key: &[u8], mut value: Bytes, now: Version) -> Option<Self> {
         let (priority, tag) = key.strip_prefix(PREFIX)?.split_first()?;
         let rate = value.try_get_f64_le().ok()?;
         let until = value.try_get_f64_le().ok()?;
@@ -80,19 +80,24 @@ impl Manual {
             tag: TransactionTag::new(tag).ok()?,
             priority: *priority,
             rate,
-            until,
+            seconds: (until - now as f64) / VERSIONS_PER_SECOND as f64,
             reason,
         })
+    }
+
+    fn is_over(&self) -> bool {
+        self.seconds <= 0.0
     }
 }
 
 async fn rows(tr: &Transaction) -> Result<Vec<Manual>> {
+    let now = tr.get_read_version().await?;
     let all = KeyRange::new(PREFIX, PREFIX_END);
     let options = RangeOptions::limit(MANUAL_MAX as i32);
     let rows = tr.get_rows(all, options, false).await?;
     let parsed = rows
         .into_iter()
-        .map(|(key, value)| Manual::parse(&key, value));
+        .map(|(key, value)| Manual::parse(&key, value, now));
     Ok(parsed.flatten().collect())
 }
 
@@ -101,7 +106,7 @@ pub fn read(database: &Database) -> Boxed<'_, Result<(Vec<Manual>, bool)>> {
     Box::pin(async move {
         movement::run(database, async |tr| {
             let mut manual = rows(tr).await?;
-            manual.retain(|throttle| throttle.until > now_s());
+            manual.retain(|throttle| !throttle.is_over());
             let auto = tr.get(AUTO, false).await?;
             Ok((manual, auto.is_none_or(|value| value != "0")))
         })
@@ -109,26 +114,25 @@ pub fn read(database: &Database) -> Boxed<'_, Result<(Vec<Manual>, bool)>> {
     })
 }
 
-/// Throttles a tag for `seconds`. Removes expired throttles. False if there are too many.
-pub fn set(database: &Database, mut throttle: Manual, seconds: f64) -> Boxed<'_, Result<bool>> {
+/// Throttles a tag. Removes expired throttles. False if there are too many.
+pub fn set(database: &Database, mut throttle: Manual) -> Boxed<'_, Result<bool>> {
     Box::pin(async move {
         throttle
             .reason
             .truncate(throttle.reason.floor_char_boundary(REASON_BYTES_MAX));
-        throttle.until = now_s() + seconds;
         movement::run(database, async |tr| {
             let mut left = 0;
             for old in rows(tr).await? {
-                match old.until > now_s() {
-                    true => left += 1,
-                    false => tr.clear(key(old.tag, old.priority)),
+                match old.is_over() {
+                    false => left += 1,
+                    true => tr.clear(key(old.tag, old.priority)),
                 }
             }
             let key = key(throttle.tag, throttle.priority);
             if left >= MANUAL_MAX && tr.get(&key, false).await?.is_none() {
                 return Ok(false);
             }
-            tr.set(key, throttle.value());
+            tr.set(key, throttle.value(tr.get_read_version().await?));
             Ok(true)
         })
         .await
@@ -259,17 +263,22 @@ mod tests {
             tag: tag("web"),
             priority: 1,
             rate: 12.5,
-            until: 1e9,
+            seconds: 3600.0,
             reason: "too much".into(),
         };
-        let key = key(throttle.tag, throttle.priority);
-        assert_eq!(
-            Manual::parse(&key, throttle.value()),
-            Some(throttle.clone())
-        );
-        assert_eq!(Manual::parse(&key, Bytes::from_static(b"short")), None);
-        assert_eq!(Manual::parse(PREFIX, throttle.value()), None);
+        let (key, set_at) = (key(throttle.tag, throttle.priority), 5_000_000);
+        let value = throttle.value(set_at);
+        let later = |seconds: i64| {
+            let now = set_at + seconds * VERSIONS_PER_SECOND;
+            Manual::parse(&key, value.clone(), now).expect("ours")
+        };
+        assert_eq!(later(0), throttle);
+        assert_eq!(later(600).seconds, 3000.0);
+        assert!(!later(3599).is_over() && later(3600).is_over() && later(1 << 20).is_over());
+        let parse = |key: &[u8], value: Bytes| Manual::parse(key, value, set_at);
+        assert_eq!(parse(&key, Bytes::from_static(b"short")), None);
+        assert_eq!(parse(PREFIX, value.clone()), None);
         let long = [PREFIX, &[1], &[b'x'; 17]].concat();
-        assert_eq!(Manual::parse(&long, throttle.value()), None);
+        assert_eq!(parse(&long, value.clone()), None);
     }
 }

@@ -277,11 +277,10 @@ async fn throttle_or_not(database: &Database) -> Result<(), String> {
         tag: bank::tag(),
         priority: below(3) as u8,
         rate: below(50) as f64 / 2.0,
-        until: 0.0,
+        seconds: range(1..10) as f64,
         reason: String::new(),
     };
-    let seconds = range(1..10) as f64;
-    let set = tags::set(database, throttle, seconds).await;
+    let set = tags::set(database, throttle).await;
     set.map(drop).map_err(explain)
 }
 
