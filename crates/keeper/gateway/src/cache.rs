@@ -7,6 +7,7 @@ use crate::paths;
 use crate::tree::change::Change;
 use crate::tree::node::{Data, Node};
 use crate::tree::plan::Known;
+use crate::wire::Text;
 use foldhash::fast::FixedState;
 use plinth_runtime::checks::are_expensive_on;
 use plinth_runtime::never;
@@ -55,7 +56,7 @@ pub struct Cache {
     bytes_max: usize,
     keeps_all: bool,
     /// Paths that stay, and how many want each to.
-    pinned: Map<Rc<str>, usize>,
+    pinned: Map<Text, usize>,
     /// Looks for room since all was checked.
     unchecked: usize,
 }
@@ -84,8 +85,8 @@ impl Cache {
     }
 
     /// What is known of the node stays until it is unpinned as often.
-    pub fn pin(&mut self, path: &str) {
-        *self.pinned.entry(path.into()).or_default() += 1;
+    pub fn pin(&mut self, path: &Text) {
+        *self.pinned.entry(path.clone()).or_default() += 1;
     }
 
     pub fn unpin(&mut self, path: &str) {
@@ -217,7 +218,7 @@ impl Cache {
                 return;
             };
             let slot = &self.slots[&path];
-            let stays = *path == *kept || self.pinned.contains_key(&path);
+            let stays = *path == *kept || self.pinned.contains_key(&*path);
             if slot.used.replace(false) || stays {
                 self.ring.push_back(path);
             } else {
@@ -506,8 +507,8 @@ mod tests {
             }
         };
         cache.insert("/kept", Some(Rc::new(node(1))));
-        cache.pin("/kept");
-        cache.pin("/kept");
+        cache.pin(&"/kept".into());
+        cache.pin(&"/kept".into());
         cache.unpin("/kept");
         fill(&mut cache);
         assert!(cache.bytes_of("/kept") > 0 && cache.bytes() <= 20_000);

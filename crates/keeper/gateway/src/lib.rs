@@ -27,6 +27,7 @@ mod life;
 mod monitor;
 mod operations;
 pub mod paths;
+mod pinned;
 mod pipeline;
 pub mod queue;
 pub mod quotas;

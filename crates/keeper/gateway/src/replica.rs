@@ -117,7 +117,7 @@ impl Replica {
         self.cache.borrow().is_over_full()
     }
 
-    pub fn pin(&self, path: &str) {
+    pub fn pin(&self, path: &Text) {
         self.cache.borrow_mut().pin(path);
     }
 

@@ -62,6 +62,11 @@ fn a_watch_that_is_lost_is_found() {
 }
 
 #[test]
+fn a_written_node_that_is_driven_out_before_its_answer_is_found() {
+    is_found("keeper_written_node_driven_out", 1);
+}
+
+#[test]
 fn an_ephemeral_node_that_is_left_is_found() {
     is_found("keeper_ephemeral_left", 2);
 }

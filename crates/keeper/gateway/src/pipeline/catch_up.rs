@@ -116,19 +116,18 @@ impl Pipeline {
     }
 
     fn stat_after(&self, change: &Change) -> StepStat {
-        match change {
-            Change::Created(_, node) => Some(node.stat()),
-            Change::DataSet(path, node) | Change::AclSet(path, node) => {
-                Some(self.known_stat(path).unwrap_or(node.stat()))
-            }
-            _ => None,
-        }
-    }
-
-    fn known_stat(&self, path: &str) -> StepStat {
+        let (path, node) = match change {
+            Change::Created(_, node) => return Some(node.stat()),
+            Change::DataSet(path, node) | Change::AclSet(path, node) => (path, node),
+            _ => return None,
+        };
         match self.replica.node_if_known(path) {
             Known::Here(node) => Some(node.stat()),
-            Known::Absent | Known::Damaged | Known::Unknown => None,
+            // Its batch has pinned it.
+            Known::Absent | Known::Damaged | Known::Unknown => {
+                never!("KeeperWrittenNodeUnknown", "path" => path);
+                Some(node.stat())
+            }
         }
     }
 

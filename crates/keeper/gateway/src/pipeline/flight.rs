@@ -3,6 +3,7 @@
 use super::{Pipeline, RETRY_PAUSE, Seen};
 use crate::commit::{Mode, Relied, Writer};
 use crate::paths;
+use crate::pinned::Pinned;
 use crate::queue::Queued;
 use crate::quotas;
 use crate::replica::KeepAll;
@@ -70,6 +71,8 @@ pub(super) struct Flight {
     result: Rc<Cell<Option<Result<Versionstamp>>>>,
     /// What its reads look at stays in memory.
     _kept: Option<KeepAll>,
+    /// So do the nodes whose counts are in the answers to its writes: a change of data does not tell them.
+    _pinned: Pinned,
     _commit: Task<()>,
 }
 
@@ -455,6 +458,7 @@ impl Pipeline {
         let has_looks = batch.iter().any(|queued| queued.is_look());
         let sessions = batch.iter().map(|queued| queued.operation.session());
         let sessions: Option<BTreeSet<i64>> = sessions.collect();
+        let pinned = self.pinned(&plan.changes);
         self.begins_beside(&sessions, number);
         self.flights.borrow_mut().push_back(Flight {
             sessions,
@@ -467,8 +471,25 @@ impl Pipeline {
             writes,
             result,
             _kept: has_looks.then(|| kept.clone()),
+            _pinned: pinned,
             _commit: commit,
         });
+    }
+
+    /// The nodes whose counts will be in the answers to these changes.
+    fn pinned(&self, changes: &[(u16, Change)]) -> Pinned {
+        let counted = changes.iter().filter_map(|(_, change)| match change {
+            Change::DataSet(path, _) | Change::AclSet(path, _) => Some(path.clone()),
+            _ => None,
+        });
+        let is_forgotten = planted!(
+            "keeper_written_node_driven_out",
+            "a node that is written may leave a gateway's memory before the write is answered with its counts"
+        );
+        Pinned::new(
+            self.replica.clone(),
+            counted.filter(|_| !is_forgotten).collect(),
+        )
     }
 
     /// Asserts that the batch with this number, of these sessions, may begin beside those that are under way.

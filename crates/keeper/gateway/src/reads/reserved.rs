@@ -3,11 +3,11 @@
 use super::{Tries, readable_list};
 use crate::LIST_BYTES_MAX;
 use crate::paths;
+use crate::pinned::Pinned;
 use crate::replica::Replica;
 use crate::talk::Talk;
 use crate::wire::{Code, Request, Text};
 use plinth_runtime::probe;
-use std::cell::RefCell;
 use std::rc::Rc;
 
 /// Reads of a request that wait for the store at the same time.
@@ -16,31 +16,27 @@ pub(super) const LOADS_AT_ONCE: usize = 100;
 pub(super) struct Reserved {
     replica: Rc<Replica>,
     pub bytes: usize,
-    paths: RefCell<Vec<Text>>,
+    pinned: Pinned,
 }
 
 impl Reserved {
     pub async fn take(replica: Rc<Replica>, paths: Vec<Text>, bytes: usize) -> Reserved {
         replica.room.reserve(bytes).await;
-        paths.iter().for_each(|path| replica.pin(path));
         Reserved {
+            pinned: Pinned::new(replica.clone(), paths),
             replica,
             bytes,
-            paths: RefCell::new(paths),
         }
     }
 
     /// One node more.
     pub fn keep(&self, path: &Text) {
-        self.replica.pin(path);
-        self.paths.borrow_mut().push(path.clone());
+        self.pinned.add(path);
     }
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        let paths = self.paths.borrow();
-        paths.iter().for_each(|path| self.replica.unpin(path));
         self.replica.room.give_back(self.bytes);
     }
 }
