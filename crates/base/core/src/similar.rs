@@ -5,6 +5,48 @@ const WORD_BYTES_MAX: usize = 32;
 /// So many letters of a word may stand for all of it.
 const BEGIN_BYTES: usize = 3;
 
+/// Words of other databases (etcd, ZooKeeper, FoundationDB, Redis, SQL), and those that do it here: the first that a
+/// shell has counts.
+#[rustfmt::skip]
+const FOREIGN: [(&str, &[&str]); 22] = [
+    ("put add insert upsert write store update create mset", &["set", "insert"]),
+    ("ls ls2 list scan range select dump getall find cat", &["getrange", "select"]),
+    ("keys getkeys", &["getrangekeys", "getrange", "select"]),
+    ("exists mget read fetch lookup", &["get", "select"]),
+    ("del rm remove delete unset unlink erase", &["clear", "delete"]),
+    ("rmr deleteall delrange rmrange flushdb flushall truncate drop", &["clearrange", "drop table", "delete"]),
+    ("show", &["tables", "status"]),
+    ("desc schema", &["describe", "status"]),
+    ("stat info stats ping health mntr ruok srvr conf cons endpoint members nodes cluster explain", &["status"]),
+    ("multi start txn transaction", &["begin"]),
+    ("exec save end", &["commit"]),
+    ("discard abort cancel undo", &["rollback"]),
+    ("subscribe", &["watch"]),
+    ("use db namespace", &["usetenant"]),
+    ("tenants namespaces databases dbs", &["listtenants", "tables"]),
+    ("alter set-config reconfigure", &["configure"]),
+    ("decommission drain evict", &["exclude"]),
+    ("recommission uncordon", &["include"]),
+    ("bye close disconnect logout q", &["exit"]),
+    ("man usage commands ?", &["help"]),
+    ("version time", &["getversion"]),
+    ("check verify fsck scrub", &["consistencycheck"]),
+];
+
+/// The one of the words that was meant: by a word of another database, or by one that is misspelt.
+pub fn meant<'a>(word: &str, all: impl IntoIterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    foreign(word, all.clone()).or_else(|| most_similar(word, all))
+}
+
+/// The one of the words that does what a word of another database does there.
+pub fn foreign<'a>(word: &str, all: impl IntoIterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    let word = word.to_ascii_lowercase();
+    let is_it = |(theirs, _): &&(&str, _)| theirs.split(' ').any(|other| other == word);
+    let (_, own) = FOREIGN.iter().find(is_it)?;
+    let have = |own: &&str| all.clone().into_iter().find(|known| known == own);
+    own.iter().find_map(have)
+}
+
 /// The most similar of the words, if one is similar at all: it differs in a few letters, or begins with this one. The
 /// first of several.
 pub fn most_similar<'a>(word: &str, all: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -77,6 +119,15 @@ mod tests {
             ("frobnicate", None),
         ] {
             assert_eq!(most_similar(word, all), meant, "{word}");
+        }
+        for (word, own) in [
+            ("put", Some("set")),
+            ("DEL", Some("clear")),
+            ("ls", Some("getrange")),
+            ("gte", Some("get")),
+            ("show", None),
+        ] {
+            assert_eq!(meant(word, all), own, "{word}");
         }
         assert_eq!(most_similar(&"get".repeat(100), all), None);
         assert_eq!(most_similar("get", []), None);

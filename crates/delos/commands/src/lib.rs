@@ -5,3 +5,6 @@ mod bench;
 mod delos;
 #[cfg(feature = "tables")]
 mod table;
+
+#[cfg(feature = "tables")]
+pub use table::statements;

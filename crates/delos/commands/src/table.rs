@@ -18,6 +18,7 @@ mod session;
 
 use crate::delos::names::parse_service;
 use door::DEFAULT_LISTEN;
+use plinth_coordination::{ClusterFile, Family};
 use plinth_runtime::knobs::set_knobs;
 use plinth_runtime::metric::page::{Page, Samples};
 use plinth_runtime::net::Chosen;
@@ -37,7 +38,7 @@ use secure::Protection;
 use session::Session;
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Between two looks at the numbers of the page.
 const PAGE_INTERVAL: Duration = Duration::from_secs(1);
@@ -74,15 +75,27 @@ plinth_terminal::command!(
     Commands<Command> => run
 );
 
+/// The names of the statements of `plinth table cli`.
+pub fn statements() -> impl Iterator<Item = &'static str> {
+    help::HELP.names()
+}
+
 /// The file of a service is what `-C` is in other commands.
 fn parse_server(text: &str) -> Result<Listen, String> {
-    const WANTED: &str = "it is a file: say the address of a server of tables; `plinth table server -C FILE` is one \
-                          of a service";
+    const WANTED: &str =
+        "say the address of a server of tables; `plinth table server -C FILE' is one of a service";
     let is_file = text.contains('/') || text.ends_with(".delos") || text.ends_with(".cluster");
-    match is_file {
-        true => Err(WANTED.into()),
-        false => text.parse(),
+    if !is_file {
+        return text.parse();
     }
+    let path = Path::new(text);
+    let file = std::fs::read_to_string(path).ok();
+    let file = file.and_then(|file| ClusterFile::parse(&file).ok());
+    let of_another = file.and_then(|file| Family::Delos.check(path, &file).err());
+    Err(match of_another {
+        Some(whose) => format!("{whose}; or {WANTED}"),
+        None => format!("it is a file: {WANTED}"),
+    })
 }
 
 #[derive(clap::Args, Debug)]

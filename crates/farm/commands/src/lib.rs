@@ -15,6 +15,8 @@ mod shell;
 mod status;
 mod work;
 
+pub use shell::statements;
+
 // It registers the engine as a world of the simulator.
 #[cfg(feature = "sim")]
 use plinth_farm_check as _;

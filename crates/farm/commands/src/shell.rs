@@ -8,7 +8,7 @@ use plinth_core::{Error, Key, KeySelector, Value};
 use plinth_farm_server::{Access, Guest, GuestConfig, RING_BYTES, caller, survey, while_moving};
 use plinth_farm_structures::kv::{Database, RangeOptions, Transaction};
 use plinth_runtime::real::block_on;
-use plinth_runtime::{Duration, Either, race, timeout};
+use plinth_runtime::{Boxed, Duration, Either, race, timeout};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::telling;
 use plinth_terminal::interrupts;
@@ -72,6 +72,11 @@ pub fn run(arguments: Arguments) -> Outcome {
     outcome.map_err(|line| format!("farm cli: {line}"))
 }
 
+/// The names of the statements of `plinth farm cli`.
+pub fn statements() -> impl Iterator<Item = &'static str> {
+    HELP.names()
+}
+
 async fn serve(arguments: &Arguments) -> Outcome {
     let file = arguments.cluster.load_for_tool().await?;
     let address = match arguments.address {
@@ -88,7 +93,8 @@ async fn serve(arguments: &Arguments) -> Outcome {
     let why = async { Some("the cluster has not let it in yet".into()) };
     let guest = telling(entering, arguments.timeout, why).await?;
     let left = guest.joined.node.left().clone();
-    let using = async {
+    // Boxed: the compiler has a limit for futures within futures.
+    let using: Boxed<Outcome> = Box::pin(async {
         let database = timeout(limit, guest.database()).await;
         let database = database.unwrap_or_else(|| Err(silence(&file, limit)))?;
         let mut session = Session {
@@ -101,7 +107,7 @@ async fn serve(arguments: &Arguments) -> Outcome {
         let exec = arguments.exec.as_deref();
         let ran = runner::run(&mut session, exec, arguments.form.chosen()).await;
         session.end(ran)
-    };
+    });
     let outcome = match race(using, left.wait_until(Option::is_some)).await {
         Either::Left(Err(line)) => {
             // Statements may end before the member has looked at the clock.

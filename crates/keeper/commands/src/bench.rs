@@ -14,9 +14,9 @@ use plinth_terminal::outputs::{check_writable, write_page};
 use plinth_terminal::process::raise_file_limit;
 use plinth_terminal::seconds::{parse_positive, parse_seconds};
 use plinth_terminal::wording::counted;
-use plinth_terminal::{Outcome, connect};
+use plinth_terminal::{Outcome, connect, ports};
 use serde_json::Value;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 #[derive(clap::Subcommand, Debug)]
@@ -165,12 +165,8 @@ fn named(text: &str) -> Result<(String, &str), String> {
 
 fn parse_server(text: &str) -> Result<(String, Vec<SocketAddr>), String> {
     let (name, places) = named(text)?;
-    let resolve = |place: &str| {
-        let mut found = place
-            .to_socket_addrs()
-            .map_err(|error| format!("{place}: {error}"))?;
-        found.next().ok_or(format!("{place}: it has no address"))
-    };
+    let resolve =
+        |place: &str| ports::parse_address(place).map_err(|line| format!("`{place}': {line}"));
     let addresses: Result<Vec<_>, String> = places.split(',').map(resolve).collect();
     Ok((name, addresses?))
 }
@@ -255,7 +251,7 @@ fn make_page(arguments: &Report) -> Outcome {
     let mut runs = Vec::new();
     for file in &arguments.files {
         let at = |what: String| format!("{}: {what}", file.display());
-        let cannot = |error: std::io::Error| at(why_not_read(&error, "bench report FILE"));
+        let cannot = |error: std::io::Error| at(why_not_read(&error, ""));
         let text = std::fs::read_to_string(file).map_err(cannot)?;
         let of_file = parse_runs(&text).map_err(at)?;
         if !of_file.iter().all(|run| run["kinds"].is_object()) {

@@ -3,7 +3,7 @@
 use crate::name::parse_tree;
 use indicatif::ProgressBar;
 use plinth_measure::grouped;
-use plinth_migrate::{Exported, Extracted, Imported, Live, LiveOptions, Place, Servers};
+use plinth_migrate::{BEGINS, Exported, Extracted, Imported, Live, LiveOptions, Place, Servers};
 use plinth_runtime::knobs::set_knobs;
 use plinth_runtime::now;
 use plinth_runtime::real::interrupted;
@@ -14,9 +14,13 @@ use plinth_terminal::{Outcome, commands, interrupts, progress};
 use std::fmt::Display;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const NOT_WHOLE: &str = "it was interrupted; what it had begun to import is not whole, and no gateway opens that: \
     `plinth keeper list' shows it, and the same command begins it again";
+const NOT_BEGUN: &str = "it was interrupted before it began; no tree has changed";
+/// An import has begun to change its tree.
+static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
 /// Most paths of nodes that could not be read that a report has.
 const UNREADABLE_SHOWN: usize = 1000;
 
@@ -117,6 +121,24 @@ pub struct ExportArguments {
     skip_damaged: bool,
 }
 
+/// What an import that is interrupted leaves.
+fn left_by_import() -> String {
+    match HAS_BEGUN.load(Ordering::Relaxed) {
+        true => NOT_WHOLE.into(),
+        false => NOT_BEGUN.into(),
+    }
+}
+
+fn servers(addresses: &Addresses, tree: &TreeArguments) -> Servers {
+    Servers {
+        addresses: addresses.0.clone(),
+        auth: tree.auth.clone(),
+        waits: |seconds, line| {
+            plinth_terminal::say!("plinth: waiting for up to {seconds} s: {line}");
+        },
+    }
+}
+
 fn tell(bar: &ProgressBar) -> impl Fn(&str, u64) + '_ {
     |what, count| bar.set_message(format!("{what}: {}", grouped(count as f64)))
 }
@@ -136,13 +158,14 @@ pub fn import(arguments: ImportArguments) -> Outcome {
     let imported = connect::block_on(async {
         let connection = tree.cluster.connect().await?;
         let database = &connection.database;
-        let tell = tell(&bar);
+        let shown = tell(&bar);
+        let tell = |what: &str, count| {
+            HAS_BEGUN.fetch_or(what == BEGINS, Ordering::Relaxed);
+            shown(what, count);
+        };
         match (source.from, loaded) {
             (Some(addresses), kinds) => {
-                let servers = Servers {
-                    addresses: addresses.0,
-                    auth: tree.auth.clone(),
-                };
+                let servers = servers(&addresses, &tree);
                 let options = LiveOptions {
                     tree: tree.tree.clone(),
                     path: tree.path.clone(),
@@ -153,7 +176,7 @@ pub fn import(arguments: ImportArguments) -> Outcome {
                 plinth_migrate::from_live(database, servers, options, stop, &tell).await
             }
             (None, Some(loaded)) => {
-                interrupts::end_with(|| NOT_WHOLE.into());
+                interrupts::end_with(left_by_import);
                 plinth_migrate::from_files(database, &tree.tree, loaded, &tree.path, &tell).await
             }
             (None, None) => Err("name a source: --from or --from-files".into()),
@@ -168,7 +191,7 @@ pub fn import(arguments: ImportArguments) -> Outcome {
 fn told_to_stop(follows: bool) -> OneshotReceiver<()> {
     let (stop, told) = oneshot();
     if !follows {
-        interrupts::end_with(|| NOT_WHOLE.into());
+        interrupts::end_with(left_by_import);
         let _ = stop.send(()); // the receiver is here
         return told;
     }
@@ -176,7 +199,7 @@ fn told_to_stop(follows: bool) -> OneshotReceiver<()> {
         if interrupted().await.is_ok() {
             let _ = stop.send(()); // the import may have failed
             if interrupted().await.is_ok() {
-                commands::print_error(NOT_WHOLE);
+                commands::print_error(&left_by_import());
                 std::process::exit(interrupts::CODE.into());
             }
         }
@@ -240,13 +263,8 @@ pub fn export(arguments: ExportArguments) -> Outcome {
     let bar = progress::bar(0, "exporting");
     let place = goal.to_files.as_deref().map(Place::prepare).transpose()?;
     let done = connect::block_on(async {
-        let live = goal.to.as_ref().map(|addresses| {
-            let servers = Servers {
-                addresses: addresses.0.clone(),
-                auth: tree.auth.clone(),
-            };
-            Live::new(servers, &tree.tree)
-        });
+        let live = goal.to.as_ref();
+        let live = live.map(|addresses| Live::new(servers(addresses, &tree), &tree.tree));
         if let Some(live) = &live {
             live.check().await?;
         }

@@ -198,6 +198,15 @@ fn differing(address: &str, theirs: &str, own: &str) -> Option<String> {
 /// Says which coordinators do not answer when the database has been silent for a while, and when it is there again.
 async fn tell_of_silence(arguments: &Arguments, keeper: &Keeper, connection: &Connection) {
     let (mut heard, mut is_told) = (now(), false);
+    // Nobody can open such a tree: that is known before the database has been silent for a while.
+    let tree = &arguments.tree;
+    let state = timeout(STATE_LIMIT, left::state_of(&connection.database, tree)).await;
+    if let Some(Ok(state)) = state
+        && let Some(why) = of_tree(tree, state).filter(|_| keeper.stopped().is_none())
+    {
+        plinth_terminal::say!("plinth: keeper server: its clients wait: {why}");
+        is_told = true;
+    }
     loop {
         sleep(LOOK).await;
         if keeper.is_in_touch() {

@@ -2,15 +2,15 @@
 
 use crate::name::parse_tree;
 use bytes::Bytes;
-use plinth_keeper::client::{Client, Failure};
+use plinth_keeper::client::{Client, Failure, why_lost};
 use plinth_keeper::left;
 use plinth_keeper::trace::{self, Row, Told};
 use plinth_keeper::wire::{Acl, Answer, Code, CreateKind, Request, create_flags};
 use plinth_runtime::{Duration, Instant, now, random, sleep, spawn, timeout};
-use plinth_terminal::Outcome;
 use plinth_terminal::connect::{self, ClusterArguments};
+use plinth_terminal::{Outcome, ports};
 use std::cell::Cell;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 /// As ZooKeeper's clients have it. The session ends with the command.
@@ -21,7 +21,7 @@ const DATA: Bytes = Bytes::from_static(b"plinth keeper trace-one");
 #[derive(clap::Args, Debug)]
 pub struct TraceArguments {
     /// The gateway; without it, the cluster's file says which gateways there are, and the first one is asked
-    #[arg(long, alias = "server", value_name = "HOST:PORT", value_parser = parse_server)]
+    #[arg(long, alias = "server", value_name = "HOST:PORT", value_parser = ports::parse_address)]
     gateway: Option<SocketAddr>,
     #[command(flatten)]
     cluster: ClusterArguments,
@@ -35,14 +35,6 @@ pub struct TraceArguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-fn parse_server(text: &str) -> Result<SocketAddr, String> {
-    let found = text.to_socket_addrs();
-    let found = found
-        .map_err(|error| format!("{error}; expected HOST:PORT"))?
-        .next();
-    found.ok_or_else(|| "no address has this name".into())
 }
 
 fn parse_path(text: &str) -> Result<String, String> {
@@ -125,16 +117,16 @@ async fn gateways(arguments: &TraceArguments) -> Outcome<(SocketAddr, Option<Soc
 struct Asker(Client, Duration);
 
 async fn connected(server: SocketAddr, limit: Duration) -> Outcome<Asker> {
-    let connecting = timeout(limit, Client::connect(server, SESSION_MS, None)).await;
-    match connecting {
-        Some(Ok(client)) => Ok(Asker(client, limit)),
-        Some(Err(Failure::Lost)) => Err(format!(
-            "{server}: no gateway serves there: nobody listens, or it is another server, or one whose tree is gone \
-             (`plinth keeper list' shows the trees)"
-        )),
-        Some(Err(failure)) => Err(format!("{server}: {failure}")),
-        None => Err(format!("{server}: no answer within {limit:?}")),
-    }
+    let connecting = async {
+        match timeout(limit, Client::connect(server, SESSION_MS, None)).await {
+            Some(Ok(client)) => Ok(Asker(client, limit)),
+            Some(Err(Failure::Lost)) => Err(format!("{server}: {}", why_lost(server).await)),
+            Some(Err(failure)) => Err(format!("{server}: {failure}")),
+            None => Err(format!("{server}: no answer within {limit:?}")),
+        }
+    };
+    let why = async { Some(format!("{server}: no session has begun there yet")) };
+    connect::telling(connecting, limit.as_secs(), why).await
 }
 
 async fn ask(Asker(client, limit): &Asker, request: Request) -> Result<Answer, Failure> {
@@ -403,12 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_and_a_server_are_what_they_are_called() {
+    fn a_path_begins_with_a_slash() {
         assert!(parse_path("app").is_err_and(|error| error.contains("expected a path")));
-        assert!(parse_server("nowhere").is_err_and(|error| error.contains("HOST:PORT")));
-        assert_eq!(
-            parse_server("127.0.0.1:2181"),
-            Ok(([127, 0, 0, 1], 2181).into())
-        );
     }
 }

@@ -151,13 +151,17 @@ fn print(tree: &str, left: &Left, advice: &[String]) {
     }
 }
 
+/// How one gateway of `plinth dev` is started again, and not all of it.
+const OF_DEV: &str =
+    "`plinth dev' starts its own again when somebody ends that process (`kill', with its number)";
+
 /// What an operator can do about it.
 fn advice(tree: &str, state: State) -> Vec<String> {
     match state {
         State::Whole => Vec::new(),
         State::Absent => vec![format!(
             "A gateway that starts makes an empty one: `plinth keeper server --tree {tree}'; one that has served it \
-             before it was dropped serves nobody until it is started again."
+             before it was dropped serves nobody until it is started again; {OF_DEV}."
         )],
         State::Importing => vec![
             "Let the import end, or begin it again; `plinth keeper drop' gives the tree up.".into(),
@@ -220,7 +224,7 @@ pub fn drop(arguments: &DropArguments) -> Outcome {
             println!("tree `{name}' is dropped; the next gateway that starts makes an empty one");
             if !serving.is_empty() {
                 plinth_terminal::say!(
-                    "who served it serves nobody until it is started again: {}",
+                    "who served it serves nobody until it is started again: {}; {OF_DEV}",
                     serving.join(", ")
                 );
             }

@@ -36,6 +36,8 @@ use std::rc::Rc;
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Events that nobody has taken yet. More than this means that nobody will.
 const EVENTS_MAX: usize = 1 << 20;
+/// Of what a server says of itself.
+const SAID_BYTES_MAX: usize = 4096;
 /// A session's timeout is this many ticks.
 const TICKS: u32 = 6;
 /// A ping is sent after so many ticks in which nothing was, so the server hears something in each half of the timeout.
@@ -272,6 +274,40 @@ async fn greet(
         }
         inbox.read().await.ok_or(Failure::Lost)?;
     }
+}
+
+/// Why nobody begins a session at this address, or ends it at once: nobody listens, what listens there speaks another
+/// protocol, or a gateway says in ZooKeeper's words why it serves nobody.
+pub fn why_lost(address: SocketAddr) -> Boxed<'static, String> {
+    const SERVES_NOBODY: &str = "currently serving requests";
+    const LIMIT: Duration = Duration::from_secs(2);
+    Box::pin(async move {
+        let asking = async {
+            let (reader, mut writer) = net::connect(address).await.ok()?;
+            let mut inbox = Inbox::new(reader);
+            if writer.write_all(Bytes::from_static(b"srvr")).await.is_ok() {
+                while inbox.buffer.len() < SAID_BYTES_MAX && inbox.read().await.is_some() {}
+            }
+            Some(String::from_utf8_lossy(&inbox.buffer).into_owned())
+        };
+        match timeout(LIMIT, asking).await {
+            Some(None) => "nobody listens there; start one, or name another address".into(),
+            Some(Some(said)) => match said.contains(SERVES_NOBODY) {
+                true => "the gateway there serves nobody: its tree is gone, or not whole, or its database does not \
+                         answer; `plinth keeper list' shows the trees"
+                    .into(),
+                false if said.starts_with("Zookeeper version") => {
+                    "the server there ends new connections; an address may have so many of them \
+                     (--max-connections-per-address)"
+                        .into()
+                }
+                false => "what listens there is no gateway, and no ZooKeeper: plinth server and others speak another \
+                     protocol; name a gateway"
+                    .into(),
+            },
+            None => "what is there does not answer as a gateway does; name a gateway".into(),
+        }
+    })
 }
 
 /// A request that waits for its answer.

@@ -4,7 +4,7 @@ use crate::extract::Reader;
 use crate::files::Loaded;
 use crate::image::Image;
 use crate::target::Target;
-use crate::{Outcome, Tell, of_database};
+use crate::{BEGINS, Outcome, Tell, of_database};
 use plinth_client::Database;
 use plinth_core::hash::hash_bytes;
 use plinth_keeper::tree::node::{Data, Lifetime, Node};
@@ -71,6 +71,7 @@ pub fn from_files<'a>(
         if !image.nodes.contains_key(only) {
             return Err(format!("{only}: the source has no such node"));
         }
+        tell(BEGINS, 0);
         let target = Target::begin(database, tree).await?;
         let (mut some, mut bytes) = (Vec::new(), 0);
         for (path, node) in &image.nodes {

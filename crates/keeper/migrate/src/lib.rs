@@ -38,6 +38,9 @@ pub use source::Servers;
 /// The error is one line for the user.
 pub type Outcome<T = ()> = Result<T, String>;
 
+/// The word before an import changes the tree: until then an interrupt leaves everything as it was.
+pub const BEGINS: &str = "beginning";
+
 /// Is told what goes on: a word for it, and how many nodes are through.
 pub type Tell<'a> = &'a dyn Fn(&str, u64);
 

@@ -15,7 +15,7 @@ use crate::image::{CONFIG, Image, is_within};
 use crate::import::{Expected, Imported, compare};
 use crate::source::{Link, Servers};
 use crate::target::{Put, Target};
-use crate::{Outcome, Tell};
+use crate::{BEGINS, Outcome, Tell};
 use plinth_client::Database;
 use plinth_keeper::paths;
 use plinth_keeper::setup::{ALWAYS_THERE, first_node};
@@ -60,6 +60,7 @@ pub async fn from_live(
     stop: impl Future,
     tell: Tell<'_>,
 ) -> Outcome<Imported> {
+    Target::check_absent(database, &options.tree).await?;
     let servers = Rc::new(servers);
     let path = Text::from(options.path.as_str());
     let link = |number| Rc::new(Link::new(servers.clone(), number, None));
@@ -71,6 +72,7 @@ pub async fn from_live(
     if watch.ask(data).await?.err() == Some(Code::NO_NODE) {
         return Err(no_such_node(&path));
     }
+    tell(BEGINS, 0);
     let mut live = Live {
         target: Target::begin(database, &options.tree).await?,
         watch,

@@ -1,12 +1,13 @@
 //! Sessions with a live ZooKeeper.
 
 use crate::Outcome;
-use plinth_keeper::client::{Client, Failure, Outcome as Answered};
+use plinth_keeper::client::{Client, Failure, Outcome as Answered, why_lost};
 use plinth_keeper::wire::{Answer, Code, Request, Text};
 use plinth_runtime::sync::Permits;
-use plinth_runtime::{Duration, now, sleep};
+use plinth_runtime::{Duration, Either, now, race, sleep};
 use std::cell::{Cell, RefCell};
-use std::future::Future;
+use std::convert::Infallible;
+use std::future::{Future, pending};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -14,6 +15,8 @@ const TIMEOUT_MS: i32 = 20_000;
 /// How long nobody may answer before the command gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(200);
+/// Whoever waits for so long is told why.
+const SILENT: Duration = Duration::from_secs(1);
 
 /// Where a ZooKeeper is, and as whom it is spoken to.
 #[derive(Clone, Debug)]
@@ -21,11 +24,15 @@ pub struct Servers {
     pub addresses: Vec<SocketAddr>,
     /// Schemes and what they take: `digest` and `user:password`.
     pub auth: Vec<(String, String)>,
+    /// Is told, after a second, that nobody answers, and for how many seconds more that is waited for.
+    pub waits: fn(u64, &str),
 }
 
 /// One session, or one after the other: a connection that breaks is made again.
 pub struct Link {
     servers: Rc<Servers>,
+    /// Of several one says that nobody answers.
+    tells: bool,
     next: Cell<usize>,
     client: RefCell<Option<Rc<Client>>>,
     making: Permits,
@@ -52,11 +59,16 @@ fn unknown_user(auth: &[(String, String)]) -> String {
     )
 }
 
+fn no_answer(address: SocketAddr) -> String {
+    format!("{address}: no ZooKeeper answers there")
+}
+
 impl Link {
     /// `number` spreads links over servers. `watched` is a path of which the link is told all changes.
     pub fn new(servers: Rc<Servers>, number: usize, watched: Option<Text>) -> Link {
         Link {
             servers,
+            tells: number == 0,
             next: Cell::new(number),
             client: RefCell::new(None),
             making: Permits::new(1),
@@ -94,12 +106,36 @@ impl Link {
             return Ok(client);
         }
         let _permit = self.making.take().await;
+        // The first time, an address that is wrong should be said soon.
+        let patience = match self.sessions.get() {
+            0 => PATIENCE / 6,
+            _ => PATIENCE,
+        };
+        let told = async {
+            sleep(SILENT).await;
+            if self.tells {
+                (self.servers.waits)(patience.as_secs(), &no_answer(self.address()));
+            }
+            pending::<Infallible>().await
+        };
+        match race(self.dial(patience), told).await {
+            Either::Left(dialled) => dialled,
+            Either::Right(never) => match never {},
+        }
+    }
+
+    /// The server whose turn it is.
+    fn address(&self) -> SocketAddr {
+        self.servers.addresses[self.next.get() % self.servers.addresses.len()]
+    }
+
+    async fn dial(&self, patience: Duration) -> Outcome<Rc<Client>> {
         let began = now();
         loop {
             if let Some(client) = self.alive() {
                 return Ok(client);
             }
-            let address = self.servers.addresses[self.next.get() % self.servers.addresses.len()];
+            let address = self.address();
             let line = match self.open(address).await {
                 Ok(client) => {
                     if let Some(before) = self.client.take() {
@@ -110,20 +146,18 @@ impl Link {
                     self.sessions.set(self.sessions.get() + 1);
                     return Ok(client);
                 }
-                Err(Failure::Lost) => format!("{address}: no ZooKeeper answers there"),
+                Err(Failure::Lost) => no_answer(address),
                 Err(Failure::Refused(Code::AUTH_FAILED)) => {
                     return Err(format!("{address}: {}", unknown_user(&self.servers.auth)));
                 }
                 Err(failure) => return Err(format!("{address}: {failure}")),
             };
             self.next.set(self.next.get() + 1);
-            // The first time, an address that is wrong should be said soon.
-            let patience = match self.sessions.get() {
-                0 => PATIENCE / 6,
-                _ => PATIENCE,
-            };
             if began.elapsed() > patience {
-                return Err(line);
+                return match line == no_answer(address) {
+                    true => Err(format!("{line}: {}", why_lost(address).await)),
+                    false => Err(line),
+                };
             }
             sleep(PAUSE).await;
         }

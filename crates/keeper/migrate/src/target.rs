@@ -45,7 +45,24 @@ pub struct Target {
 /// A node to write, or to remove.
 pub type Put = (Text, Option<Node>);
 
+fn there_already(tree: &str) -> String {
+    format!("tree `{tree}' is there already; import into another one: --tree NAME")
+}
+
 impl Target {
+    /// Looks before the source is asked.
+    ///
+    /// # Errors
+    /// The tree is there.
+    pub async fn check_absent(database: &Database, tree: &str) -> Outcome {
+        let rows = Rows::new(tree);
+        let record = database.run(async |transaction| setup::record(&transaction, &rows).await);
+        match record.await.map_err(of_database)? {
+            Some(Record::Whole(_)) => Err(there_already(tree)),
+            _ => Ok(()),
+        }
+    }
+
     /// Begins an import. A tree that an earlier one left unfinished is begun again.
     ///
     /// # Errors
@@ -68,9 +85,7 @@ impl Target {
                 tree: tree.into(),
                 import,
             }),
-            false => Err(format!(
-                "tree `{tree}' is there already; import into another one: --tree NAME"
-            )),
+            false => Err(there_already(tree)),
         }
     }
 

@@ -4,8 +4,10 @@ mod interrupted;
 
 use crate::extract::{catch_up, extract};
 use crate::import::from_files;
+use crate::live::{LiveOptions, from_live};
+use crate::source::Servers;
 use crate::target::Target;
-use crate::{files, image::Image};
+use crate::{BEGINS, files, image::Image};
 use plinth_client::Database;
 use plinth_client::testing::MemoryCluster;
 use plinth_core::Error;
@@ -15,6 +17,7 @@ use plinth_keeper::tree::node::{Counts, Data, Lifetime, Node, open_acl, own_zxid
 use plinth_keeper::tree::rows::Rows;
 use plinth_keeper::wire::Text;
 use plinth_runtime::real::block_on;
+use std::cell::Cell;
 use std::path::Path;
 
 const QUIET: crate::Tell<'static> = &|_, _| {};
@@ -99,6 +102,33 @@ fn a_tree_that_is_there_is_left_alone_and_one_that_is_not_whole_is_not_opened() 
         let late = second.put(vec![("/kinds".into(), None)]).await;
         assert!(late.is_err());
         assert!(extract(&database, "other", "/", QUIET).await.is_err());
+    });
+}
+
+#[test]
+fn a_tree_that_is_there_is_told_before_the_source_is_asked_and_nothing_begins() {
+    block_on(async {
+        let database = MemoryCluster::new().database();
+        let begun = Cell::new(0);
+        let tell = |what: &str, _| begun.set(begun.get() + u32::from(what == BEGINS));
+        let import = from_files(&database, "t", loaded(), "/", &tell).await;
+        import.expect("imported");
+        assert_eq!(begun.get(), 1);
+        let servers = Servers {
+            addresses: Vec::new(), // it would have nobody to ask
+            auth: Vec::new(),
+            waits: |_, _| {},
+        };
+        let options = LiveOptions {
+            tree: "t".into(),
+            path: "/".into(),
+            skip_unreadable: false,
+            kinds: None,
+        };
+        let again = from_live(&database, servers, options, std::future::ready(()), &tell).await;
+        let line = again.err().expect("it is there");
+        assert!(line.contains("is there already"), "{line}");
+        assert_eq!(begun.get(), 1);
     });
 }
 

@@ -14,7 +14,7 @@ use plinth_terminal::choices::{among, none_such};
 use plinth_terminal::commands::Commands;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::numbers::within;
-use plinth_terminal::outputs::write_page;
+use plinth_terminal::outputs::{why_not_read, write_page};
 use plinth_terminal::seconds::{parse_positive, parse_seconds};
 use plinth_terminal::wording::counted;
 use serde_json::Value;
@@ -389,7 +389,7 @@ fn read_runs(files: &[PathBuf]) -> Outcome<Vec<Value>> {
     let mut runs = Vec::new();
     for file in files {
         let at = |what: String| format!("{}: {what}", file.display());
-        let text = std::fs::read_to_string(file).map_err(|error| at(error.to_string()))?;
+        let text = std::fs::read_to_string(file).map_err(|error| at(why_not_read(&error, "")))?;
         runs.extend(parse_runs(&text).map_err(at)?);
     }
     Ok(runs)

@@ -83,8 +83,9 @@ struct Arguments {
     /// Port of the first server's metrics page (/metrics, for Prometheus); the others take the ports after it
     #[arg(long, alias = "metrics-port", value_name = "PORT", value_parser = within::<u16>(1..))]
     pages_port: Option<u16>,
-    /// Port for ZooKeeper's clients: a gateway that keeps its nodes in this cluster
-    #[arg(long = "zookeeper-port", alias = "keeper-port", value_name = "PORT", value_parser = within::<u16>(1..))]
+    /// Port for ZooKeeper's clients: a gateway that keeps its nodes in this cluster; 0: none any more [default: none,
+    /// or that of the cluster in the directory]
+    #[arg(long = "zookeeper-port", alias = "keeper-port", value_name = "PORT", value_parser = within::<u16>(0..))]
     keeper_port: Option<u16>,
     /// Do not restart a server that has died
     #[arg(long)]
@@ -110,6 +111,8 @@ struct Plan {
     /// What the cluster was to have that the directory has, or what one has by default.
     replication: u32,
     engine: EngineKind,
+    /// Of the gateway for ZooKeeper's clients.
+    keeper_port: Option<u16>,
 }
 
 impl Plan {
@@ -119,6 +122,17 @@ impl Plan {
 
     fn addresses(&self) -> Vec<SocketAddr> {
         (0..self.processes).map(|i| self.address(i)).collect()
+    }
+
+    /// What the next command finds in the directory.
+    fn made(&self, arguments: &Arguments) -> Made {
+        Made {
+            processes: self.processes,
+            port: self.port,
+            replication: arguments.replication.unwrap_or(self.replication),
+            engine: arguments.engine.unwrap_or(self.engine),
+            zookeeper_port: self.keeper_port,
+        }
     }
 }
 
@@ -132,7 +146,8 @@ fn run(arguments: Arguments) -> Outcome {
     connect::block_on(async {
         let path = arguments.data_dir.join(cluster_file::DEFAULT_NAME);
         Tenant::Cluster.check(&arguments.data_dir).await?;
-        if !arguments.data_dir.exists() {
+        let is_new = Made::load(&arguments.data_dir).await?.is_none();
+        if is_new && ports_in(&arguments.data_dir).await?.is_empty() {
             checked_plan(&arguments).await?; // a command that is refused leaves nothing
         }
         check_is_own(&arguments, &path).await?;
@@ -207,6 +222,10 @@ async fn plan(arguments: &Arguments) -> Outcome<Plan> {
         },
         replication: made.map_or(1, |made| made.replication),
         engine: made.map_or(EngineKind::Ssd, |made| made.engine),
+        keeper_port: match arguments.keeper_port {
+            Some(port) => (port > 0).then_some(port),
+            None => made.and_then(|made| made.zookeeper_port),
+        },
     };
     let copies = arguments.replication.unwrap_or(plan.replication);
     if u32::from(plan.processes) < copies {
@@ -242,8 +261,11 @@ fn listeners(arguments: &Arguments, plan: &Plan) -> Vec<(SocketAddr, Chosen)> {
             .take(addresses.len())
             .map(|port| (port, Chosen::By("--pages-port")))
     });
-    let keeper = arguments.keeper_port;
-    let keeper = keeper.map(|port| (port, Chosen::By("--zookeeper-port")));
+    let keeper_by = match arguments.keeper_port {
+        Some(_) => Chosen::By("--zookeeper-port"),
+        None => Chosen::Remembered("--zookeeper-port"),
+    };
+    let keeper = plan.keeper_port.map(|port| (port, keeper_by));
     let local = |(port, by)| (SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port), by);
     own.chain(pages.chain(keeper).map(local)).collect()
 }
@@ -290,6 +312,14 @@ async fn prepare(arguments: &Arguments, path: &Path, plan: &Plan) -> Outcome<Clu
             format!("data directory {directory}: {error}; or choose another with --data-dir")
         })?;
         check_servers(arguments, &there, &wanted).await?;
+        if arguments.keeper_port.is_some() {
+            let made = Made::load(&arguments.data_dir).await?;
+            let made = Made {
+                zookeeper_port: plan.keeper_port,
+                ..made.unwrap_or_else(|| plan.made(arguments))
+            };
+            made.save(&arguments.data_dir).await?;
+        }
         close(arguments, path, &there)?;
         return Ok(cluster);
     }
@@ -392,13 +422,7 @@ async fn has_data(directory: &Path, ports: &BTreeSet<u16>) -> Outcome<bool> {
 
 /// Makes the directories of the servers, and before them a note of what they are for.
 async fn make_directories(arguments: &Arguments, plan: &Plan) -> Outcome {
-    let made = Made {
-        processes: plan.processes,
-        port: plan.port,
-        replication: arguments.replication.unwrap_or(plan.replication),
-        engine: arguments.engine.unwrap_or(plan.engine),
-    };
-    made.save(&arguments.data_dir).await?;
+    plan.made(arguments).save(&arguments.data_dir).await?;
     for address in plan.addresses() {
         let own = arguments.data_dir.join(address.port().to_string());
         let made = disk::create_dir_all(&own).await;
@@ -435,7 +459,7 @@ async fn serve(
             Either::Right(line) => return Err(line),
         }
         let start = |i| start(arguments, plan, path, i);
-        if arguments.keeper_port.is_some() {
+        if plan.keeper_port.is_some() {
             servers.push(start(plan.processes)?);
         }
         announce(arguments, plan, path);
@@ -524,7 +548,7 @@ fn announce(arguments: &Arguments, plan: &Plan, path: &Path) {
         arguments.data_dir.display()
     );
     println!("connect with: plinth cli -C {}", pasted(path));
-    if let Some(port) = arguments.keeper_port {
+    if let Some(port) = plan.keeper_port {
         println!("ZooKeeper's clients: 127.0.0.1:{port}");
     }
     println!("ready");
@@ -533,7 +557,7 @@ fn announce(arguments: &Arguments, plan: &Plan, path: &Path) {
 /// Starts a server of the database; the one behind them is the gateway for ZooKeeper's clients.
 fn start(arguments: &Arguments, plan: &Plan, cluster: &Path, i: u16) -> Outcome<Supervised> {
     let mut command = children::itself();
-    let (what, listen) = match arguments.keeper_port.filter(|_| i == plan.processes) {
+    let (what, listen) = match plan.keeper_port.filter(|_| i == plan.processes) {
         None => {
             command.arg("server");
             add_server(&mut command, arguments, plan.address(i), i);
@@ -628,6 +652,38 @@ mod tests {
             let line = prepare(&again, &path, &plan(&again).await?).await;
             let line = line.expect_err("one is missing");
             assert!(line.contains("4901 of a server is missing"), "{line}");
+            Ok(())
+        })
+        .expect("the directory can be used");
+        std::fs::remove_dir_all(&directory).expect("it is there");
+    }
+
+    #[test]
+    fn the_port_of_zookeeper_s_clients_is_remembered_until_another_or_none_is_said() {
+        let name = format!("plinth-dev-remembers-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        let path = directory.join(cluster_file::DEFAULT_NAME);
+        connect::block_on(async {
+            let prepared = async |words: &str| {
+                let arguments = asked(&directory, words);
+                disk::create_dir_all(&directory)
+                    .await
+                    .map_err(cannot_use(&directory))?;
+                let plan = plan(&arguments).await?;
+                prepare(&arguments, &path, &plan).await?;
+                Ok::<_, String>(plan.keeper_port)
+            };
+            for (words, port) in [
+                ("", None),
+                ("--zookeeper-port 2181", Some(2181)),
+                ("", Some(2181)),
+                ("--zookeeper-port 2182", Some(2182)),
+                ("", Some(2182)),
+                ("--zookeeper-port 0", None),
+                ("", None),
+            ] {
+                assert_eq!(prepared(words).await?, port, "{words}");
+            }
             Ok(())
         })
         .expect("the directory can be used");

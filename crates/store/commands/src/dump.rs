@@ -18,6 +18,7 @@ use plinth_terminal::wording::counted;
 use plinth_terminal::{Outcome, interrupts, progress};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes requested per read.
@@ -223,6 +224,9 @@ fn open_output(
     if !arguments.resume {
         return match OpenOptions::new().write(true).create_new(true).open(name) {
             Ok(file) => Ok((file, None)),
+            Err(_) if Path::new(name).exists() && !Path::new(name).is_file() => Err(format!(
+                "{name}: it is no file; `plinth dump - > {name}' writes there"
+            )),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Err(format!(
                 "{name}: it is there already; go on with it by --resume, or choose another name"
             )),

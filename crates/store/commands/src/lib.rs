@@ -19,3 +19,5 @@ mod status;
 mod stream;
 mod token;
 mod top;
+
+pub use shell::statements;

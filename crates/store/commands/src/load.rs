@@ -21,6 +21,7 @@ use plinth_runtime::{Duration, Instant, Task, now};
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::interrupts;
 use plinth_terminal::numbers::{bytes_within, within};
+use plinth_terminal::outputs::why_not_read;
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::wording::{counted, pasted};
 use plinth_terminal::{Outcome, progress as bars};
@@ -153,7 +154,8 @@ fn run(arguments: Arguments) -> Outcome {
 impl Source {
     fn open(name: &str, terms: Terms) -> Outcome<(Source, u64)> {
         let cannot = |error: std::io::Error| {
-            format!("{name}: {error}; name a file that can be read, or - for standard input")
+            let why = why_not_read(&error, "");
+            format!("{name}: {why}, or - for standard input")
         };
         let (input, total, is_file): (Box<dyn Read>, u64, bool) = if name == "-" {
             (Box::new(std::io::stdin()), 0, false)

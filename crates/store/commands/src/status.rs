@@ -3,11 +3,15 @@
 mod summary;
 
 use plinth_protocol::status::GetStatus;
+use plinth_runtime::Duration;
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
-use plinth_terminal::status::available;
+use plinth_terminal::status::{available, silent_storage};
 use serde_json::Value;
 pub use summary::{bytes, limit, rate, summary};
+
+/// Pause before a status is asked for again that surprises.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = plinth_terminal::examples(&[
@@ -49,9 +53,17 @@ fn run(arguments: Arguments) -> Outcome {
 
 /// Fetches the status document from the controller, and adds the view of this client.
 pub async fn fetch(connection: &Connection) -> Outcome<Value> {
-    let told = connection.ask_controller(GetStatus {}, "tell its status");
-    let mut document: Value = serde_json::from_str(&told.await?.json)
-        .map_err(|error| format!("the controller's status is not JSON: {error}"))?;
+    let ask = async || {
+        let told = connection.ask_controller(GetStatus {}, "tell its status");
+        let document: Result<Value, _> = serde_json::from_str(&told.await?.json);
+        document.map_err(|error| format!("the controller's status is not JSON: {error}"))
+    };
+    let mut document = ask().await?;
+    if silent_storage(&document).is_some() {
+        // A controller that is new has not heard of all servers yet.
+        plinth_runtime::sleep(ASK_AGAIN).await;
+        document = ask().await?;
+    }
     let (transport, coordinators) = (&connection.transport, &connection.coordinators);
     let client =
         plinth_client::status_of_client(transport, coordinators, Some(&document["cluster"]));

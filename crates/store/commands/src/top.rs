@@ -5,7 +5,7 @@ use plinth_measure::grouped;
 use plinth_runtime::{Duration, Either, race, sleep};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
-use plinth_terminal::status::available;
+use plinth_terminal::status::{availability, available};
 use plinth_terminal::watching::{How, Seen, Watched, watch};
 use plinth_terminal::wrap::wrapped;
 use serde_json::Value;
@@ -87,14 +87,11 @@ fn run(arguments: Arguments) -> Outcome {
 fn frame(document: &Value) -> Vec<String> {
     let cluster = &document["cluster"];
     let text = |value: &Value| value.as_str().unwrap_or("unknown").to_string();
-    let available = match cluster["database_available"].as_bool() {
-        Some(true) => "available",
-        _ => "unavailable",
-    };
     let (wanted, data) = (&cluster["configuration"], &cluster["data"]);
     let mut lines = vec![
         format!(
-            "plinth  database {available}; {}; epoch {}; {} {}",
+            "plinth  database {}; {}; epoch {}; {} {}",
+            availability(document),
             text(&cluster["recovery_state"]["description"]),
             cluster["generation"],
             text(&wanted["redundancy_mode"]),

@@ -172,6 +172,16 @@ pub fn fewer_copies(before: &DatabaseConfig, after: &DatabaseConfig) -> Option<S
     ))
 }
 
+/// Says what a new database with one copy lacks where there are machines for more; `None` if it lacks nothing.
+pub fn single_of_several(config: &DatabaseConfig, workers: &[RegisterWorker]) -> Option<String> {
+    let is_single = config.replication == 1 && are_on_several_machines(workers);
+    is_single.then(|| {
+        "there is one copy of all data, and there are several machines: one that is down stops the database, and a \
+         disk that is lost loses data; `configure double' keeps two"
+            .into()
+    })
+}
+
 /// True if these processes are on several machines.
 pub fn are_on_several_machines(workers: &[RegisterWorker]) -> bool {
     let machines = workers.iter().map(|worker| worker.worker.address.ip());

@@ -201,7 +201,8 @@ async fn refuse_to_forget(
 }
 
 async fn create(context: &Context, coordinated: &mut CoordinatedState) -> Result<Running> {
-    context.phase.set("waiting_for_configure_new");
+    // Until they have been asked, nobody knows whether one is needed.
+    context.phase.set("waiting_for_coordinators");
     let config = loop {
         let wanted = context.creation.wanted.wait_until(Option::is_some);
         plinth_runtime::timeout(LOOK_AGAIN, wanted).await;

@@ -29,7 +29,7 @@ pub use cluster_file::{ClusterFile, places};
 pub use coordinated_state::CoordinatedState;
 pub use coordinators::Coordinators;
 pub use family::{DELOS_ENDING, DEV_DESCRIPTION, FARM_DESCRIPTION, Family};
-pub use look::{Look, look_at};
+pub use look::{Look, look_at, together};
 pub use shared_state::SharedState;
 pub use tenant::Tenant;
 pub use unusable::{cannot_use, why};

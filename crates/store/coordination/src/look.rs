@@ -82,3 +82,38 @@ pub fn look_at<'a>(
         }
     })
 }
+
+/// Coordinators with what is said of each: once of those of whom the same is said.
+pub fn together<'a>(said: impl Iterator<Item = (&'a Place, String)>) -> String {
+    let mut groups: Vec<(String, String)> = Vec::new();
+    for (place, what) in said {
+        match groups.iter_mut().find(|(_, said)| *said == what) {
+            Some((places, _)) => *places += &format!(", {place}"),
+            None => groups.push((place.to_string(), what)),
+        }
+    }
+    let groups: Vec<String> = groups
+        .iter()
+        .map(|(places, what)| format!("{places} ({what})"))
+        .collect();
+    groups.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_several_coordinators_say_is_told_once() {
+        let at = |port| Place::At(([10, 0, 0, 1], port).into());
+        let (one, two, three) = (at(1), at(2), at(3));
+        let said = [
+            (&one, "no key".to_owned()),
+            (&two, "gone".to_owned()),
+            (&three, "no key".to_owned()),
+        ];
+        let line = "10.0.0.1:1, 10.0.0.1:3 (no key), 10.0.0.1:2 (gone)";
+        assert_eq!(together(said.into_iter()), line);
+        assert_eq!(together([].into_iter()), "");
+    }
+}

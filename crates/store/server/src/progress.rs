@@ -1,6 +1,6 @@
 //! What a server tells the person who has started it: that it listens, that it has joined its cluster, and why not.
 
-use plinth_coordination::{Coordinators, look_at};
+use plinth_coordination::{Coordinators, look_at, together};
 use plinth_protocol::coordination::Candidate;
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::Duration;
@@ -57,7 +57,7 @@ async fn why_not(transport: &Transport, coordinators: &Coordinators) -> String {
     let file = &coordinators.file();
     let looks = file.coordinators.iter().map(|place| async move {
         let look = look_at(transport, file, place).await;
-        format!("{place} ({look})")
+        (place, look.to_string())
     });
-    plinth_runtime::join_all(looks).await.join(", ")
+    together(plinth_runtime::join_all(looks).await.into_iter())
 }

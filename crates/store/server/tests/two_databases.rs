@@ -31,8 +31,8 @@ fn start_empty(cluster: &Cluster, server: usize) {
 
 /// Creates a database although the first coordinator, which may hold one, does not answer.
 async fn create_without_the_first(cluster: &Cluster) -> Database {
-    let said = cluster.status_with("waiting_for_coordinators").await;
-    assert!(said.contains("10.0.0.1:4500 cannot be reached"), "{said}");
+    let said = cluster.status_with("10.0.0.1:4500 cannot be reached").await;
+    assert!(said.contains("waiting_for_coordinators"), "{said}");
     let Some(Err(NotCreated::Because(line))) = cluster.create("double").await else {
         panic!("a new database takes the place of one that is perhaps there");
     };

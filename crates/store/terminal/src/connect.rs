@@ -6,13 +6,13 @@ use crate::wording::pasted;
 use crate::{Outcome, commands, interrupts, status, trace_file};
 use plinth_client::{Database, DatabaseOption};
 use plinth_coordination::cluster_file::{self, ClusterFile, ClusterFileError};
-use plinth_coordination::{Coordinators, Family, Look, election, look_at};
+use plinth_coordination::{Coordinators, Family, Look, election, look_at, together};
 use plinth_core::Error;
 use plinth_identity::Identity;
 use plinth_protocol::control::{GetWorkers, RegisterWorker};
 use plinth_protocol::coordination::Candidate;
 use plinth_protocol::status::GetStatus;
-use plinth_rpc::{Credentials, Place, Request, Transport};
+use plinth_rpc::{Credentials, Request, Transport};
 use plinth_runtime::{Boxed, Duration, Either, race, sleep};
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -150,6 +150,9 @@ pub fn explain(error: Error) -> String {
         Error::permission_denied => {
             "; its key, its token or `configure clients=' allows less: see docs/security.md"
         }
+        Error::database_locked => {
+            "; `plinth status' shows the lock's ID, and `unlock ID' in plinth cli takes it away"
+        }
         Error::key_outside_legal_range => "; keys from \\xff on belong to the system",
         _ => "",
     };
@@ -159,7 +162,11 @@ pub fn explain(error: Error) -> String {
 /// The line of an error with the hint of [`explain`], for lines that were made where nobody knows of hints. All lines
 /// that end a command come through here.
 pub fn with_hint(line: String) -> String {
-    let hinted = [Error::permission_denied, Error::commit_unknown_result];
+    let hinted = [
+        Error::permission_denied,
+        Error::commit_unknown_result,
+        Error::database_locked,
+    ];
     let found = hinted.map(|error| (error.to_string(), explain(error)));
     let mut found = found.into_iter();
     match found.find_map(|(bare, whole)| Some(line.strip_suffix(&bare)?.to_owned() + &whole)) {
@@ -334,7 +341,8 @@ impl Connection {
         Box::pin(self.telling(self.until_it_serves()))
     }
 
-    fn until_it_serves(&self) -> Boxed<'_, Outcome> {
+    /// The same, without a word.
+    pub fn until_it_serves(&self) -> Boxed<'_, Outcome> {
         Box::pin(async move {
             let transaction = self.database.create_transaction();
             let answered = async {
@@ -540,12 +548,15 @@ impl Connection {
         if status::is_never_created(cluster) {
             return Some(format!(
                 "the cluster of {path} has no database yet; \
-                 `plinth cli -C {} --exec \"configure new single ssd\"' creates one",
-                pasted(&self.path)
+                 `plinth cli -C {} --exec \"configure new {} ssd\"' creates one",
+                pasted(&self.path),
+                status::fitting_mode(cluster)
             ));
         }
-        if cluster["database_lock_state"]["locked"] == true {
-            let id = cluster["database_lock_state"]["lock_uid"].as_str();
+        if let Some(line) = status::silent_storage(document) {
+            return Some(format!("the cluster of {path} waits: {line}"));
+        }
+        if let Some(id) = status::lock(cluster) {
             let (with, id) = id.map_or(("an unknown id", "ID"), |id| (id, id));
             return Some(format!(
                 "the database of {path} is locked with {with}; `unlock {id}' in plinth cli opens it"
@@ -607,22 +618,6 @@ fn said_by(look: &Look) -> String {
     }
 }
 
-/// Coordinators with what is said of each: once of those of whom the same is said.
-fn together<'a>(said: impl Iterator<Item = (&'a Place, String)>) -> String {
-    let mut groups: Vec<(String, String)> = Vec::new();
-    for (place, what) in said {
-        match groups.iter_mut().find(|(_, said)| *said == what) {
-            Some((places, _)) => *places += &format!(", {place}"),
-            None => groups.push((place.to_string(), what)),
-        }
-    }
-    let groups: Vec<String> = groups
-        .iter()
-        .map(|(places, what)| format!("{places} ({what})"))
-        .collect();
-    groups.join(", ")
-}
-
 /// Runs the client side of a command on this thread.
 pub fn block_on<T>(future: impl Future<Output = Outcome<T>>) -> Outcome<T> {
     plinth_runtime::real::block_on(future)
@@ -635,26 +630,12 @@ mod tests {
     #[test]
     fn a_refusal_gets_its_hint_wherever_its_line_was_made_and_only_once() {
         let denied = Error::permission_denied;
-        for error in [denied, Error::commit_unknown_result] {
+        for error in [denied, Error::commit_unknown_result, Error::database_locked] {
             let line = with_hint(format!("--from: {error}"));
             assert_eq!(line, format!("--from: {}", explain(error)));
             assert_eq!(with_hint(line.clone()), line);
         }
         assert_eq!(with_hint("another".into()), "another");
-    }
-
-    #[test]
-    fn what_several_coordinators_say_is_told_once() {
-        let at = |port| Place::At(([10, 0, 0, 1], port).into());
-        let (one, two, three) = (at(1), at(2), at(3));
-        let said = [
-            (&one, "no key".to_owned()),
-            (&two, "gone".to_owned()),
-            (&three, "no key".to_owned()),
-        ];
-        let line = "10.0.0.1:1, 10.0.0.1:3 (no key), 10.0.0.1:2 (gone)";
-        assert_eq!(together(said.into_iter()), line);
-        assert_eq!(together([].into_iter()), "");
     }
 
     #[test]

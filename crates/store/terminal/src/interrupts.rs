@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub const CODE: u8 = 130;
 
 /// What is said of work that has not begun: its cluster has not answered.
+pub const WAITING: &str = "it was interrupted while it waited for an answer";
 const WAITED: &str = "plinth: it was interrupted while it waited for an answer\n";
 const WAITED_JSON: &str = "{\"error\":\"it was interrupted while it waited for an answer\"}\n";
 

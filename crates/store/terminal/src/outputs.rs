@@ -46,7 +46,8 @@ pub fn why_not_made(error: &std::io::Error) -> String {
     }
 }
 
-/// Why a file cannot be read, and what to do: the end of a line that names it. `flag` has named it.
+/// Why a file cannot be read, and what to do: the end of a line that names it. `flag` has named it; empty if no flag
+/// has.
 pub fn why_not_read(error: &std::io::Error, flag: &str) -> String {
     let what = match error.kind() {
         ErrorKind::NotFound => "there is none".into(),
@@ -55,7 +56,10 @@ pub fn why_not_read(error: &std::io::Error, flag: &str) -> String {
         ErrorKind::NotADirectory => "it is no directory".into(),
         _ => error.to_string(),
     };
-    format!("{what}; name another with {flag}")
+    match flag {
+        "" => format!("{what}; name another"),
+        flag => format!("{what}; name another with {flag}"),
+    }
 }
 
 #[cfg(test)]
@@ -88,6 +92,8 @@ mod tests {
         ] {
             assert_eq!(why_not_read(&kind.into(), "--key"), line);
         }
+        let bare = why_not_read(&ErrorKind::NotFound.into(), "");
+        assert_eq!(bare, "there is none; name another");
     }
 
     #[test]

@@ -4,20 +4,43 @@ use crate::{Outcome, pages};
 use plinth_runtime::net::Chosen;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::Path;
 
-/// Parses the address of a flag.
+const FORM: &str = "expected IP:PORT or HOST:PORT";
+
+/// Parses the address of a flag. A host's name stands for the address that it has now.
 ///
 /// # Errors
 /// The form, with what a port alone may have meant.
 pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
-    let form = || format!("expected IP:PORT{}", or_local(text));
-    text.parse().map_err(|_| form())
+    text.parse().or_else(|_| look_up(text, FORM))
+}
+
+/// The address that a host's name has now; of several the first of IPv4, else the first. `form` is what is expected.
+pub(crate) fn look_up(text: &str, form: &str) -> Result<SocketAddr, String> {
+    let wrong = || format!("{form}{}", or_local(text));
+    let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+    let port: u16 = port.parse().map_err(|_| wrong())?;
+    let is_part = |part: &str| {
+        let is_good = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+        !part.is_empty() && part.bytes().all(is_good)
+    };
+    // A misspelt IP is not looked up.
+    let is_name = host.bytes().any(|b| b.is_ascii_alphabetic());
+    if !is_name || !host.trim_end_matches('.').split('.').all(is_part) {
+        return Err(wrong());
+    }
+    let found = (host, port).to_socket_addrs();
+    let found = found.map_err(|error| format!("the host {host} is not found: {error}"))?;
+    let found: Vec<SocketAddr> = found.collect();
+    let first = found.iter().find(|address| address.is_ipv4());
+    let first = first.or(found.first()).copied();
+    first.ok_or_else(|| format!("the host {host} has no address"))
 }
 
 /// What is added to the form of an address where somebody gives a port alone.
-pub(crate) fn or_local(text: &str) -> String {
+fn or_local(text: &str) -> String {
     let port = text.strip_prefix(':').unwrap_or(text).parse::<u16>();
     port.map_or(String::new(), |port| format!(", as in 127.0.0.1:{port}"))
 }
@@ -116,11 +139,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_alone_is_answered_with_an_address_of_it() {
-        assert!(parse_address("127.0.0.1:2181").is_ok());
+    fn a_host_s_name_is_an_address_and_a_port_alone_is_answered_with_one_of_it() {
+        let local = "127.0.0.1:2181".parse();
+        assert_eq!(parse_address("127.0.0.1:2181").ok(), local.clone().ok());
+        assert_eq!(parse_address("localhost:2181").ok(), local.ok());
         let line = |text| parse_address(text).expect_err("it is none");
-        assert_eq!(line("2181"), "expected IP:PORT, as in 127.0.0.1:2181");
-        assert_eq!(line("localhost:2181"), "expected IP:PORT");
+        for text in ["2181", ":2181"] {
+            assert_eq!(line(text), format!("{FORM}, as in 127.0.0.1:2181"));
+        }
+        for text in ["localhost", "1.2.3:4", "localhost:no"] {
+            assert_eq!(line(text), FORM);
+        }
     }
 
     #[test]

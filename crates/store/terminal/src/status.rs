@@ -1,17 +1,40 @@
 //! What a status document says in one line.
 
 use crate::Outcome;
+use crate::wording::counted;
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 pub fn is_available(document: &Value) -> bool {
     document["cluster"]["database_available"].as_bool() == Some(true)
+        && silent_storage(document).is_none()
+}
+
+/// The line about storage servers none of whom answers: nothing is read then, though transactions begin.
+pub fn silent_storage(document: &Value) -> Option<String> {
+    let all = document["cluster"]["storage_servers"].as_array()?;
+    if all.is_empty() || all.iter().any(|server| server["unreachable"] != true) {
+        return None;
+    }
+    let name = |server: &Value| server["address"].as_str().map(str::to_owned);
+    let names: BTreeSet<String> = all.iter().filter_map(name).collect();
+    let names: Vec<String> = names.into_iter().collect();
+    let at = match names.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", names.join(", ")),
+    };
+    let count = counted(all.len(), "storage server", "storage servers");
+    Some(format!(
+        "of its {count} none answers{at}: start the servers that have their data directories"
+    ))
 }
 
 /// Outcome of a command that has printed the status: an error if the database is not available, for scripts.
 pub fn available(document: &Value) -> Outcome {
-    match is_available(document) {
-        true => Ok(()),
-        false => Err(format!(
+    match (is_available(document), silent_storage(document)) {
+        (true, _) => Ok(()),
+        (_, Some(line)) => Err(format!("the database is unavailable; {line}")),
+        (false, None) => Err(format!(
             "the database is unavailable; its recovery is at: {}",
             recovery(&document["cluster"])
         )),
@@ -59,9 +82,41 @@ pub fn is_never_created(cluster: &Value) -> bool {
 
 /// Why it is not known whether there is a database, of a cluster that seems to have none.
 pub fn unanswered(cluster: &Value) -> Option<&str> {
+    const ASKED: &str =
+        "its coordinators are being asked whether there is one; look again in some seconds";
     let state = &cluster["recovery_state"];
     let is_it = is_without(cluster) && state["description"] == "waiting_for_coordinators";
-    state["waits_for"].as_str().filter(|_| is_it)
+    is_it.then(|| state["waits_for"].as_str().unwrap_or(ASKED))
+}
+
+/// The mode that suits a new database: with two copies or three as there are zones that may fail.
+pub fn fitting_mode(cluster: &Value) -> &'static str {
+    let processes = cluster["processes"].as_object();
+    let processes = processes.into_iter().flat_map(|all| all.values());
+    let zones = processes.filter_map(|process| process["locality"]["zoneid"].as_str());
+    match zones.collect::<BTreeSet<_>>().len() {
+        0..=2 => "single",
+        3..=4 => "double",
+        _ => "triple",
+    }
+}
+
+/// The id of the lock if the database is locked, as far as it is known.
+pub fn lock(cluster: &Value) -> Option<Option<&str>> {
+    let lock = &cluster["database_lock_state"];
+    (lock["locked"] == true).then(|| lock["lock_uid"].as_str())
+}
+
+/// What the database is to its clients, in a few words.
+pub fn availability(document: &Value) -> String {
+    match (is_available(document), lock(&document["cluster"])) {
+        (false, _) => "unavailable".into(),
+        (true, None) => "available".into(),
+        (true, Some(id)) => format!(
+            "available, and locked with {}",
+            id.unwrap_or("an unknown id")
+        ),
+    }
 }
 
 /// Why no database may be made although the coordinators have none: there was one.
@@ -83,5 +138,54 @@ pub fn recovery(cluster: &Value) -> String {
         Some(why) if phase == "standing_still" => format!("standing still: {why}"),
         Some(what) => format!("{phase}, waits for {what}"),
         None => phase.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_database_none_of_whose_storage_servers_answers_is_not_available() {
+        let one = |unreachable| json!({"address": "10.0.0.1:4500", "unreachable": unreachable});
+        let document = |servers: Value| json!({"cluster": {"database_available": true, "storage_servers": servers}});
+        assert!(is_available(&document(json!([one(true), one(false)]))));
+        assert!(is_available(&document(json!([]))));
+        let lost = document(json!([one(true), one(true)]));
+        let line = available(&lost).expect_err("nobody can read");
+        assert!(
+            line.contains("2 storage servers none answers (10.0.0.1:4500)"),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn a_new_database_has_as_many_copies_as_zones_can_bear_and_nobody_advises_one_before_all_have_answered()
+     {
+        let in_zones = |zones: &[&str]| {
+            let processes = zones.iter().enumerate();
+            let processes = processes.map(|(i, zone)| {
+                let process = json!({"locality": {"zoneid": zone}});
+                (i.to_string(), process)
+            });
+            let all: serde_json::Map<_, _> = processes.collect();
+            json!({"processes": all})
+        };
+        for (zones, mode) in [
+            (&[][..], "single"),
+            (&["a", "a", "a"], "single"),
+            (&["a", "b", "c"], "double"),
+            (&["a", "b", "c", "d", "e"], "triple"),
+        ] {
+            assert_eq!(fitting_mode(&in_zones(zones)), mode, "{zones:?}");
+        }
+        let mut cluster = json!({"recovery_state": {
+            "name": "configuration_never_created", "description": "waiting_for_coordinators",
+        }});
+        assert!(unanswered(&cluster).is_some_and(|line| line.contains("being asked")));
+        cluster["recovery_state"]["description"] = "waiting_for_configure_new".into();
+        assert_eq!(unanswered(&cluster), None);
+        assert!(is_never_created(&cluster));
     }
 }

@@ -1,13 +1,14 @@
 //! The options for certificates, with FoundationDB's names.
 
 use crate::Outcome;
+use crate::ports::look_up;
 use plinth_coordination::certificates::{Tls, missing};
 use plinth_coordination::cluster_file;
 use plinth_rpc::Place;
 use plinth_runtime::trace_warn;
 use plinth_tls::{Settings, Source};
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -101,36 +102,13 @@ impl std::str::FromStr for Listen {
             return Ok(Listen { address, is_tls });
         }
         let bare = text.strip_suffix(":tls");
-        let address = look_up(bare.unwrap_or(text))?;
+        let address = look_up(bare.unwrap_or(text), FORM)?;
         let is_tls = bare.is_some();
         Ok(Listen { address, is_tls })
     }
 }
 
 const FORM: &str = "expected IP:PORT or HOST:PORT, perhaps with :tls behind it";
-
-/// The address that a host's name has now; of several the first of IPv4, else the first.
-fn look_up(text: &str) -> Result<SocketAddr, String> {
-    let (host, port) = text
-        .rsplit_once(':')
-        .ok_or_else(|| format!("{FORM}{}", crate::ports::or_local(text)))?;
-    let port: u16 = port.parse().map_err(|_| FORM)?;
-    let is_part = |part: &str| {
-        let is_good = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
-        !part.is_empty() && part.bytes().all(is_good)
-    };
-    // A misspelt IP is not looked up.
-    let is_name = host.bytes().any(|b| b.is_ascii_alphabetic());
-    if !is_name || !host.trim_end_matches('.').split('.').all(is_part) {
-        return Err(FORM.into());
-    }
-    let found = (host, port).to_socket_addrs();
-    let found = found.map_err(|error| format!("the host {host} is not found: {error}"))?;
-    let found: Vec<SocketAddr> = found.collect();
-    let first = found.iter().find(|address| address.is_ipv4());
-    let first = first.or(found.first()).copied();
-    first.ok_or_else(|| format!("the host {host} has no address"))
-}
 
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -209,7 +187,7 @@ impl PublicAddress {
     pub fn address_beside(&self, listen: Listen) -> Outcome<Option<SocketAddr>> {
         let address = |place: Place| match place {
             Place::At(address) => Ok(address),
-            Place::Named(..) => look_up(&place.to_string())
+            Place::Named(..) => look_up(&place.to_string(), FORM)
                 .map_err(|line| format!("--public-address {place}: {line}")),
         };
         self.beside(listen)?.map(address).transpose()

@@ -1,11 +1,12 @@
 //! A screen that is updated again and again, or printed once: `top` of any system.
 
-use crate::Outcome;
 use crate::seconds::in_bounds;
+use crate::{Outcome, interrupts};
 use crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use crossterm::{cursor, execute, terminal};
-use plinth_runtime::{Duration, race, sleep};
+use plinth_runtime::{Duration, Either, race, sleep};
 use serde_json::Value;
+use std::cell::Cell;
 use std::io::{IsTerminal, Write, stdout};
 use std::pin::Pin;
 
@@ -59,23 +60,36 @@ pub async fn watch(how: &How, watched: &mut dyn Watched) -> Outcome {
         }
         return verdict;
     }
-    let _screen = Screen::enter()?;
+    let screen = Screen::enter()?;
     draw(&["waiting for an answer; q ends".into()]);
-    show_until(keys_that_quit(), how.interval(), watched, draw).await;
-    Ok(())
+    let (is_control_c, has_seen) =
+        show_until(keys_that_quit(), how.interval(), watched, draw).await;
+    drop(screen);
+    match is_control_c && !has_seen {
+        true => {
+            interrupts::note();
+            Err(interrupts::WAITING.into())
+        }
+        false => Ok(()),
+    }
 }
 
-/// Shows what `watched` sees, until the user has enough, also of waiting for an answer.
-async fn show_until(
-    enough: impl Future<Output = ()>,
+/// Shows what `watched` sees, until the user has enough, also of waiting for an answer. Gives how he has said so, and
+/// whether there was an answer.
+async fn show_until<T>(
+    enough: impl Future<Output = T>,
     interval: Duration,
     watched: &mut dyn Watched,
     draw: impl Fn(&[String]),
-) {
+) -> (T, bool) {
+    let has_seen = Cell::new(false);
     let showing = async {
         loop {
             let lines = match watched.look().await {
-                Ok((lines, ..)) => cut(lines, width()),
+                Ok((lines, ..)) => {
+                    has_seen.set(true);
+                    cut(lines, width())
+                }
                 // What is watched may come back, so show the error and continue.
                 Err(line) => vec![line],
             };
@@ -83,7 +97,10 @@ async fn show_until(
             sleep(interval).await;
         }
     };
-    race(enough, showing).await;
+    match race(enough, showing).await {
+        Either::Left(how) => (how, has_seen.get()),
+        Either::Right(never) => never,
+    }
 }
 
 /// The lines, no longer than a screen is wide.
@@ -133,8 +150,8 @@ fn draw(lines: &[String]) {
     let _ = out.flush();
 }
 
-/// Waits until the user presses q, escape or control-c.
-async fn keys_that_quit() {
+/// Waits until the user presses q, escape or control-c, and says whether it was the last.
+async fn keys_that_quit() -> bool {
     loop {
         while event::poll(Duration::ZERO).unwrap_or(false) {
             let Ok(Event::Key(key)) = event::read() else {
@@ -143,7 +160,7 @@ async fn keys_that_quit() {
             let control_c =
                 key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
             if control_c || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
-                return;
+                return control_c;
             }
         }
         sleep(KEYS_INTERVAL).await;
@@ -166,7 +183,8 @@ mod tests {
     fn a_screen_ends_while_it_waits_for_an_answer() {
         plinth_runtime::real::block_on(async {
             let enough = sleep(Duration::from_millis(1));
-            show_until(enough, Duration::from_secs(1), &mut Silent, |_| {}).await;
+            let ended = show_until(enough, Duration::from_secs(1), &mut Silent, |_| {}).await;
+            assert_eq!(ended, ((), false));
         });
     }
 }

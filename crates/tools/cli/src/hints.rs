@@ -1,116 +1,47 @@
-//! What an error of the command line advises: commands that somebody may have meant who knows other programs, and
-//! never a name that the pages hide.
+//! What an error of the command line advises: commands, statements and flags that somebody may have meant who knows
+//! other programs, and never a name that the pages hide. The tables are in [`foreign`](crate::foreign).
 
+use crate::foreign::{AT_PLACES, MEANT, OF_DELOS, OF_KEEPER, OF_ONE, SAME, VERBS};
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Arg, Command};
-use plinth_core::similar::most_similar;
+use plinth_core::similar::{foreign, most_similar};
 use std::ffi::OsString;
 use std::path::Path;
 
-/// A word that is no command behind those before it, and what does that.
-#[rustfmt::skip]
-const MEANT: [(&[&str], &str, &str); 29] = [
-    (&[], "restore", "`plinth load' reads what `plinth dump' has written"),
-    (&[], "backup", "`plinth dump' writes pairs to a file, and `plinth copy' copies a database"),
-    (&[], "import", "`plinth load' reads pairs, and `plinth keeper import' the nodes of a ZooKeeper"),
-    (&[], "export", "`plinth dump' writes pairs, and `plinth keeper export' the nodes of a tree"),
-    (&[], "shell", "the shell is `plinth cli'"),
-    (&[], "start", "`plinth dev' starts a cluster on this machine, and `plinth server' one server"),
-    (&[], "stop", ENDED),
-    (&[], "restart", ENDED),
-    (&[], "fdbcli", "the shell is `plinth cli'"),
-    (&[], "version", "`plinth --version' prints it"),
-    (&["keeper"], "dev", "`plinth dev --data-dir DIR --zookeeper-port 2181' starts a cluster with a gateway"),
-    (&["keeper"], "cli", "`plinth keeper server' serves the shells of ZooKeeper, as zkCli.sh"),
-    (&["keeper"], "top", "`plinth top' watches the cluster below, and `plinth keeper status' shows the tree"),
-    (&["keeper"], "trees", "`plinth keeper list' shows the trees of a cluster"),
-    (&["stream"], "status", OF_STREAMS),
-    (&["stream"], "show", OF_STREAMS),
-    (&["stream"], "consumers", OF_STREAMS),
-    (&["token"], "show", "`plinth token public' shows what a database is told of a signing key"),
-    (&["table"], "dev", "`plinth table server --data-dir DIR' is one; `plinth delos dev NAME --kind table' several"),
-    (&["table"], "status", "`plinth delos status' shows the service behind the tables"),
-    (&["table"], "top", "`plinth delos top' watches the service behind the tables"),
-    (&["table"], "bench", "`plinth delos bench' measures services"),
-    (&["table"], "shell", "the shell is `plinth table cli'"),
-    (&["farm"], "top", "`plinth farm status' shows the cluster, and `--pages' of a server has its metrics"),
-    (&["farm", "bench"], "list", "`plinth farm bench' lists what there is to measure"),
-    (&["bench"], "list", "`plinth bench run --workload list' explains what there is to measure"),
-    (&["farm"], "shell", "the shell is `plinth farm cli'"),
-    (&["delos"], "cli", OF_DELOS),
-    (&["delos"], "shell", OF_DELOS),
-];
-const ENDED: &str = "a server ends by SIGTERM: `systemctl stop' or `restart' where systemd has started it; `kill' in \
-     plinth cli starts one again that is looked after";
-/// Flags of other programs, and what a command may have instead.
-const SAME: [(&str, &str); 16] = [
-    ("-e", "--exec"),
-    ("--seconds", "--duration"),
-    ("--seconds", "--interval"),
-    ("--replicas", "--replication"),
-    ("--workers", "--processes"),
-    ("--from", "--begin"),
-    ("--to", "--end"),
-    ("--begin", "--range"),
-    ("--end", "--range"),
-    ("--jobs", "--concurrency"),
-    ("--duration", "--for"),
-    ("--cluster-file", "--from"),
-    ("--time", "--duration"),
-    ("--tsv", "--json"),
-    ("--cluster", "--cluster-file"),
-    ("--cluster-file", "--connect"),
-];
-const OF_STREAMS: &str = "`plinth stream list' shows streams, and how far their consumers are";
-const OF_DELOS: &str =
-    "`plinth delos call' carries out an operation; the shell of tables is `plinth table cli'";
-
 /// The error of this command line, with better advice.
 pub fn improved(mut error: Error, program: &Command, arguments: &[OsString]) -> Error {
-    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
-        && let Some(meant) = meant(arguments, word)
-    {
-        error.remove(ContextKind::SuggestedSubcommand);
-        let tip = StyledStr::from(meant);
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
-    } else if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
-        && error.get(ContextKind::SuggestedSubcommand).is_none()
-    {
-        let names = asked(program, arguments).get_subcommands();
-        let shown = names.filter(|name| !name.is_hide_set());
-        if let Some(near) = most_similar(word, shown.map(Command::get_name)) {
-            let near = ContextValue::Strings(vec![near.to_owned()]);
-            error.insert(ContextKind::SuggestedSubcommand, near);
-        }
+    let said = |error: &Error, kind| match error.get(kind) {
+        Some(ContextValue::String(said)) => Some(said.clone()),
+        _ => None,
+    };
+    if let Some(word) = said(&error, ContextKind::InvalidSubcommand) {
+        improve_word(&mut error, &word, program, arguments);
     }
-    if let (Some(ContextValue::String(wrong)), Some(ContextValue::Strings(known))) = (
-        error.get(ContextKind::InvalidValue),
+    if let (Some(wrong), Some(ContextValue::Strings(known))) = (
+        said(&error, ContextKind::InvalidValue),
         error.get(ContextKind::ValidValue),
-    ) && let Some(near) = most_similar(wrong, known.iter().map(String::as_str))
+    ) && let Some(near) = most_similar(&wrong, known.iter().map(String::as_str))
     {
         let near = ContextValue::String(near.to_owned());
         error.insert(ContextKind::SuggestedValue, near);
     }
-    if let Some(ContextValue::String(wrong)) = error.get(ContextKind::InvalidArg) {
-        let (wrong, command) = (wrong.clone(), asked(program, arguments));
-        if error.kind() == ErrorKind::UnknownArgument {
-            // The library's own is about a flag that is like the wrong one.
-            error.remove(ContextKind::Suggested);
-            let usage = usage(program, arguments);
-            error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
-        }
-        match behind(command, &wrong, arguments) {
-            Some(tip) => {
-                error.remove(ContextKind::SuggestedArg);
-                let tip = StyledStr::from(tip);
-                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
-            }
-            None => improve_flag(&mut error, &wrong, command),
-        }
+    if let Some(wrong) = said(&error, ContextKind::InvalidArg)
+        && error.kind() == ErrorKind::UnknownArgument
+    {
+        // The library's own is about a flag that is like the wrong one.
+        error.remove(ContextKind::Suggested);
+        let usage = usage(program, arguments);
+        error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
+        improve_argument(&mut error, &wrong, program, arguments);
     }
-    if let Some(ContextValue::String(flag)) = error.get(ContextKind::SuggestedArg) {
-        match shown(program, flag) {
+    if let Some(flag) = said(&error, ContextKind::InvalidArg)
+        && let Some(typed) = by_letter(&flag, program, arguments)
+    {
+        error.insert(ContextKind::InvalidArg, ContextValue::String(typed));
+    }
+    if let Some(flag) = said(&error, ContextKind::SuggestedArg) {
+        match shown(program, &flag) {
             Some(name) => drop(error.insert(ContextKind::SuggestedArg, ContextValue::String(name))),
             None => drop(error.remove(ContextKind::SuggestedArg)),
         }
@@ -118,40 +49,244 @@ pub fn improved(mut error: Error, program: &Command, arguments: &[OsString]) -> 
     error
 }
 
-/// The command that the words name.
-fn asked<'a>(program: &'a Command, arguments: &[OsString]) -> &'a Command {
-    let mut command = program;
+/// The flag of an error by its letter, if that was typed and not its name: `-C <FILE>` for `--cluster-file <FILE>`.
+fn by_letter(flag: &str, program: &Command, arguments: &[OsString]) -> Option<String> {
+    let (name, value) = flag.split_once(' ')?;
+    let commands = asked(program, arguments);
+    let mut own = commands[commands.len() - 1].get_arguments();
+    let own = own.find(|own| own.get_long() == name.strip_prefix("--"))?;
+    let letter = format!("-{}", own.get_short()?);
+    let has = |begin: &str| {
+        let mut words = arguments.iter().filter_map(|word| word.to_str());
+        words.any(|word| word.starts_with(begin))
+    };
+    (has(&letter) && !has(name)).then(|| format!("{letter} {value}"))
+}
+
+/// Puts this in place of all other advice.
+fn advise(error: &mut Error, tip: impl Into<String>) {
+    error.remove(ContextKind::SuggestedSubcommand);
+    error.remove(ContextKind::SuggestedArg);
+    let tip = StyledStr::from(tip.into());
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+}
+
+/// The commands that the words name, one within the other. The first is the program.
+fn asked<'a>(program: &'a Command, arguments: &[OsString]) -> Vec<&'a Command> {
+    let mut commands = vec![program];
     for word in arguments.iter().skip(1) {
-        match word.to_str().and_then(|word| command.find_subcommand(word)) {
-            Some(inner) => command = inner,
+        let last = commands[commands.len() - 1];
+        match word.to_str().and_then(|word| last.find_subcommand(word)) {
+            Some(inner) => commands.push(inner),
             None => break,
         }
     }
-    command
+    commands
+}
+
+/// The names of these commands, without the program's.
+fn path<'a>(commands: &[&'a Command]) -> Vec<&'a str> {
+    let names = commands.iter().skip(1);
+    names.map(|command| command.get_name()).collect()
 }
 
 /// How that command is used, in one line.
 fn usage(program: &Command, arguments: &[OsString]) -> StyledStr {
     let mut program = program.clone();
     program.build(); // so that it knows the words before it
-    asked(&program, arguments).clone().render_usage()
+    let commands = asked(&program, arguments);
+    commands[commands.len() - 1].clone().render_usage()
+}
+
+// ---- a word that is no command ----
+
+fn improve_word(error: &mut Error, word: &str, program: &Command, arguments: &[OsString]) {
+    let commands = asked(program, arguments);
+    let (path, command) = (path(&commands), commands[commands.len() - 1]);
+    let is_it = |(system, wrong, _): &&(&[&str], &str, &str)| {
+        *system == &path[..] && wrong.split(' ').any(|one| one == word)
+    };
+    if let Some((_, _, meant)) = MEANT.iter().find(is_it) {
+        return advise(error, *meant);
+    }
+    let statements = statements(&path);
+    let all = || statements.iter().copied();
+    let stated = all()
+        .find(|name| *name == word)
+        .or_else(|| foreign(word, statements.clone()));
+    let names = command.get_subcommands().filter(|name| !name.is_hide_set());
+    let names: Vec<&str> = names.map(Command::get_name).collect();
+    let near = stated.filter(|name| names.contains(name));
+    if let Some(name) = stated.filter(|_| near.is_none()) {
+        return advise(error, of_shell(&path, name));
+    }
+    let verb = VERBS
+        .iter()
+        .find(|(theirs, _)| theirs.split(' ').any(|one| one == word));
+    let own = verb.and_then(|(_, own)| own.iter().find(|own| names.contains(own)).copied());
+    let near = near.or(own).or_else(|| most_similar(word, names.clone()));
+    if let Some(near) = near {
+        let near = ContextValue::Strings(vec![near.to_owned()]);
+        error.insert(ContextKind::SuggestedSubcommand, near);
+    } else if error.get(ContextKind::SuggestedSubcommand).is_some() {
+        // The library has found one.
+    } else if let Some(name) = most_similar(word, all()) {
+        advise(error, of_shell(&path, name));
+    } else if !path.is_empty() {
+        let all = names.join(", ");
+        advise(
+            error,
+            format!("behind `plinth {}' stands one of {all}", path.join(" ")),
+        );
+    } else if let Some(place) = elsewhere(program, word) {
+        advise(error, format!("there is `plinth {place}'"));
+    }
+}
+
+/// The statements of the shell at this place; where there is none, those that one might expect.
+fn statements(path: &[&str]) -> Vec<&'static str> {
+    match path {
+        [] | ["keeper"] | ["delos"] => plinth_commands::statements().collect(),
+        #[cfg(feature = "farm")]
+        ["farm"] => plinth_farm_commands::statements().collect(),
+        #[cfg(feature = "tables")]
+        ["table"] => plinth_delos_commands::statements().collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Where that statement is carried out.
+fn of_shell(path: &[&str], statement: &str) -> String {
+    let before: String = path.iter().map(|word| format!("{word} ")).collect();
+    match path {
+        ["keeper"] => OF_KEEPER.into(),
+        ["delos"] => OF_DELOS.into(),
+        _ => format!(
+            "`{statement}' is a statement of the shell: plinth {before}cli --exec '{statement} …'"
+        ),
+    }
+}
+
+/// The words of a command of another place that has this name, or one that is like it.
+fn elsewhere(program: &Command, word: &str) -> Option<String> {
+    let mut left: Vec<(String, &Command)> = vec![(String::new(), program)];
+    let mut all = Vec::new();
+    while let Some((before, command)) = left.pop() {
+        for below in command
+            .get_subcommands()
+            .filter(|below| !below.is_hide_set())
+        {
+            let place = format!("{before} {}", below.get_name());
+            all.push((place.trim_start().to_owned(), below.get_name()));
+            left.push((place, below));
+        }
+    }
+    let name = most_similar(word, all.iter().map(|(_, name)| *name))?;
+    let place = all.iter().find(|(_, own)| *own == name);
+    place.map(|(place, _)| place.clone())
+}
+
+// ---- an argument that is none ----
+
+fn improve_argument(error: &mut Error, wrong: &str, program: &Command, arguments: &[OsString]) {
+    let commands = asked(program, arguments);
+    let (path, command) = (path(&commands), commands[commands.len() - 1]);
+    if !wrong.starts_with('-') {
+        if let Some(tip) = of_place(command, &path, wrong) {
+            advise(error, tip);
+        }
+        return;
+    }
+    let name = plain(&typed(wrong, arguments));
+    let is_it = |(place, flags, _): &&(&[&str], &str, &str)| {
+        *place == &path[..] && flags.split(' ').any(|flag| flag == name)
+    };
+    if let Some((_, _, tip)) = OF_ONE.iter().find(is_it) {
+        return advise(error, *tip);
+    }
+    if let Some(tip) = behind(command, wrong, &name, arguments) {
+        return advise(error, tip);
+    }
+    let has = |flag: &str| has(command, flag);
+    let names_servers = SAME.iter().any(|(theirs, own)| {
+        matches!(*own, "--listen" | "--connect") && theirs.split(' ').any(|flag| flag == name)
+    });
+    if wrong == "-C" && has("--from") && has("--to") {
+        advise(error, "--from and --to name the cluster files");
+    } else if wrong == "-c" && has("-C") {
+        advise(error, "-C names the cluster file");
+    } else if name.starts_with("knob") && has("--knob") {
+        advise(
+            error,
+            "--knob NAME=VALUE sets a knob, and `--knob list' shows them",
+        );
+    } else if let Some(own) = same(command, &name) {
+        error.remove(ContextKind::Suggested);
+        error.insert(ContextKind::SuggestedArg, ContextValue::String(own.into()));
+    } else if names_servers && has("--cluster-file") {
+        advise(
+            error,
+            "-C names the cluster file, which says where the servers are",
+        );
+    } else if let Some(near) = nearest(command, wrong) {
+        error.insert(ContextKind::SuggestedArg, ContextValue::String(near));
+    } else if let Some(ContextValue::String(tip)) = error.get(ContextKind::SuggestedArg)
+        && is_far(wrong, tip)
+    {
+        error.remove(ContextKind::SuggestedArg);
+    }
+}
+
+/// All of the flag. Of `-server` the library tells the first letter.
+fn typed(wrong: &str, arguments: &[OsString]) -> String {
+    let is_one = wrong.len() == 2 && !wrong.starts_with("--");
+    let words = arguments.iter().filter_map(|word| word.to_str());
+    let word = words.rev().find(|word| word.starts_with(wrong));
+    let word = word.filter(|_| is_one).unwrap_or(wrong);
+    word.split('=').next().unwrap_or_default().to_owned()
+}
+
+/// The name of a flag without what programs write in different ways.
+fn plain(flag: &str) -> String {
+    let name = flag.trim_start_matches('-').replace(['-', '_', '.'], "");
+    match name.len() {
+        1 => name,
+        _ => name.to_ascii_lowercase(),
+    }
+}
+
+/// The flag of this command that is what other programs call so.
+fn same(command: &Command, name: &str) -> Option<&'static str> {
+    let is_it = |(theirs, own): &&(&str, &'static str)| {
+        has(command, own) && theirs.split(' ').any(|theirs| theirs == name)
+    };
+    SAME.iter().find(is_it).map(|(_, own)| *own)
 }
 
 /// The tip about a flag that stands before the command whose flag it is.
-fn behind(command: &Command, flag: &str, arguments: &[OsString]) -> Option<String> {
+fn behind(command: &Command, wrong: &str, name: &str, arguments: &[OsString]) -> Option<String> {
     let at = arguments.iter().position(|word| {
         let word = word.to_str().unwrap_or_default();
-        word.split('=').next() == Some(flag)
+        word.split('=').next() == Some(wrong)
     })?;
-    let words = arguments[at + 1..].iter();
-    let name = words
-        .filter_map(|word| command.find_subcommand(word))
-        .find(|below| has(below, flag))?
-        .get_name();
+    let own = |below: &Command| match has(below, wrong) {
+        true => Some(wrong.to_owned()),
+        false => same(below, name).map(str::to_owned),
+    };
+    let said = arguments[at + 1..].iter();
+    let said = said.filter_map(|word| command.find_subcommand(word));
+    // Of those that nobody has named, these are used most.
+    let usual = ["cli", "dev", "server"].into_iter();
+    let usual = usual.filter_map(|name| command.find_subcommand(name));
+    let mut found = said
+        .chain(usual)
+        .filter_map(|below| Some((below, own(below)?)));
+    let (below, flag) = found.next()?;
     let before = arguments[1..at].iter().map(|word| word.to_string_lossy());
     let before: String = before.map(|word| format!("{word} ")).collect();
     Some(format!(
-        "flags stand behind the command: plinth {before}{name} {flag} …"
+        "flags stand behind the command: plinth {before}{} {flag} …",
+        below.get_name()
     ))
 }
 
@@ -163,44 +298,12 @@ fn has(command: &Command, flag: &str) -> bool {
     })
 }
 
-/// Puts what this command has in place of a tip that is far from what was written.
-fn improve_flag(error: &mut Error, wrong: &str, command: &Command) {
-    let has = |flag: &str| has(command, flag);
-    let same = SAME.iter().find(|(other, own)| *other == wrong && has(own));
-    if let Some((_, own)) = same {
-        error.insert(
-            ContextKind::SuggestedArg,
-            ContextValue::String((*own).into()),
-        );
-        error.remove(ContextKind::Suggested);
-        return;
-    }
-    let tip = match wrong {
-        "-c" if has("-C") => Some("-C names the cluster file"),
-        "-C" if has("--from") && has("--to") => Some("--from and --to name the cluster files"),
-        _ if !wrong.starts_with('-') && !has("--exec") && has("-C") => {
-            let is_file = Path::new(wrong)
-                .extension()
-                .is_some_and(|end| end == "cluster");
-            is_file.then_some("-C names the cluster file")
-        }
-        // Tables have statements of their own.
-        _ if !wrong.starts_with('-') && has("--exec") && has("--connect") => {
-            Some("statements stand behind --exec, as in --exec 'select * from t'")
-        }
-        _ if !wrong.starts_with('-') && has("--exec") => {
-            Some("statements stand behind --exec, as in --exec 'get a'")
-        }
-        _ => None,
-    };
-    if let Some(tip) = tip {
-        let tip = StyledStr::from(tip);
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
-    } else if let Some(ContextValue::String(tip)) = error.get(ContextKind::SuggestedArg)
-        && is_far(wrong, tip)
-    {
-        error.remove(ContextKind::SuggestedArg);
-    }
+/// The flag that is most like this one.
+fn nearest(command: &Command, wrong: &str) -> Option<String> {
+    let shown = command.get_arguments().filter(|flag| !flag.is_hide_set());
+    let names: Vec<&str> = shown.filter_map(Arg::get_long).chain(["help"]).collect();
+    let near = most_similar(wrong.strip_prefix("--")?, names)?;
+    Some(format!("--{near}"))
 }
 
 /// Names that have nothing in common but some letters.
@@ -212,15 +315,36 @@ fn is_far(wrong: &str, tip: &str) -> bool {
         && !wrong.starts_with(&tip)
 }
 
-fn meant(arguments: &[OsString], word: &str) -> Option<&'static str> {
-    let before = arguments.iter().skip(1).take_while(|said| *said != word);
-    let before: Vec<&OsString> = before.collect();
-    let is_it = |(system, wrong, _): &&(&[&str], &str, &str)| {
-        *wrong == word
-            && before.len() == system.len()
-            && before.iter().zip(*system).all(|(a, b)| *a == b)
-    };
-    MEANT.iter().find(is_it).map(|(_, _, meant)| *meant)
+/// The tip about a word where only flags are expected.
+fn of_place(command: &Command, path: &[&str], word: &str) -> Option<String> {
+    let has = |flag: &str| has(command, flag);
+    let is_file = Path::new(word)
+        .extension()
+        .is_some_and(|end| end == "cluster");
+    let is_address = word
+        .rsplit_once(':')
+        .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let address = ["--listen", "--gateway", "--connect", "--from", "--to"];
+    let address = address.into_iter().find(|flag| has(flag));
+    if is_file && has("--cluster-file") {
+        return Some("-C names the cluster file".into());
+    }
+    if let Some(flag) = address.filter(|_| is_address) {
+        return Some(format!("{flag} names the address"));
+    }
+    if let Some((_, tip)) = AT_PLACES
+        .iter()
+        .find(|(flags, _)| flags.iter().all(|flag| has(flag)))
+    {
+        return Some((*tip).into());
+    }
+    let has_places = command.get_positionals().next().is_some() || command.has_subcommands();
+    (!has_places).then(|| {
+        format!(
+            "`plinth {}' takes flags, and no word of its own",
+            path.join(" ")
+        )
+    })
 }
 
 /// The name under which the pages show a flag; `None` if they do not.
@@ -234,8 +358,11 @@ fn shown(program: &Command, flag: &str) -> Option<String> {
     let exact = all
         .iter()
         .find(|argument| argument.get_long() == Some(name) && is_it(argument));
-    let found = exact.or_else(|| all.iter().find(|argument| is_it(argument)))?;
-    Some(format!("--{}", found.get_long()?))
+    let found = exact.or_else(|| all.iter().find(|argument| is_it(argument)));
+    match found {
+        None if name == "help" => Some("--help".into()), // the library adds it later
+        found => Some(format!("--{}", found?.get_long()?)),
+    }
 }
 
 fn all_arguments(command: &Command) -> Vec<&Arg> {
@@ -273,12 +400,39 @@ mod tests {
             ("plinth stop", "SIGTERM"),
             ("plinth fdbcli", "`plinth cli'"),
             ("plinth version", "`plinth --version'"),
+            ("plinth configure double", "plinth cli --exec 'configure …'"),
+            ("plinth lock", "plinth cli --exec 'lock …'"),
+            ("plinth exec a", "`plinth cli --exec STATEMENTS'"),
+            ("plinth put a b", "plinth cli --exec 'set …'"),
+            ("plinth ls /", "plinth cli --exec 'getrange …'"),
+            ("plinth del a", "plinth cli --exec 'clear …'"),
+            ("plinth confgure", "plinth cli --exec 'configure …'"),
+            ("plinth completion", "`plinth tools completions'"),
+            ("plinth zk", "`plinth keeper server'"),
+            ("plinth keeper ls /", "zkCli.sh"),
+            ("plinth keeper create /a", "zkCli.sh"),
+            ("plinth farm get a", "plinth farm cli --exec 'get …'"),
+            ("plinth farm put a", "plinth farm cli --exec 'set …'"),
+            ("plinth table select", "plinth table cli --exec 'select …'"),
+            ("plinth delos get a", "`plinth delos call'"),
+            ("plinth fdbserver -p x", "`plinth server'"),
         ] {
             let answer = answer(line);
             assert!(answer.contains(tip), "{answer}");
             assert!(!answer.contains("similar"), "{answer}");
         }
-        assert!(answer("plinth sever").contains("'server'"));
+        for (line, command) in [
+            ("plinth sever", "'server'"),
+            ("plinth stat", "'status'"),
+            ("plinth info", "'status'"),
+            ("plinth farm health", "'status'"),
+            ("plinth farm nodes", "'status'"),
+            ("plinth keys ls", "'list'"),
+            ("plinth stream add x", "'create'"),
+            ("plinth token frobnicate", "stands one of"),
+        ] {
+            assert!(answer(line).contains(command), "{line}");
+        }
     }
 
     #[test]
@@ -308,6 +462,36 @@ mod tests {
             ("plinth stream create a --begin k", "'--range'"),
             ("plinth token sign --duration 1h", "'--for'"),
             ("plinth load --format tvs f", "'tsv'"),
+            ("plinth server --port 1", "'--listen'"),
+            ("plinth server -p a:1", "'--listen'"),
+            ("plinth server --datadir d", "'--data-dir'"),
+            ("plinth server --knob_a=1", "--knob NAME=VALUE"),
+            ("plinth server --locality-zoneid z", "'--zone'"),
+            ("plinth keeper server --port 1", "'--listen'"),
+            ("plinth keeper server --zookeeper-port 1", "'--listen'"),
+            ("plinth keeper server --tickTime 1", "'--tick-ms'"),
+            ("plinth dev --listen a", "'--port'"),
+            ("plinth -e", "plinth cli --exec …"),
+            ("plinth --exec", "plinth cli --exec …"),
+            ("plinth -v", "-V prints"),
+            ("plinth --halp", "'--help'"),
+            (
+                "plinth --cluster X status",
+                "plinth status --cluster-file …",
+            ),
+            ("plinth cli --endpoints a:1", "-C names the cluster file"),
+            ("plinth cli -server a:1", "-C names the cluster file"),
+            ("plinth cli -p 1", "-C names the cluster file"),
+            ("plinth cli a/plinth.cluster", "-C names the cluster file"),
+            ("plinth status --watch", "`plinth top'"),
+            ("plinth keeper status billing", "--tree names"),
+            ("plinth keeper list nope", "takes flags, and no word"),
+            ("plinth stream list NAME", "takes flags, and no word"),
+            ("plinth copy A B", "--from and --to name"),
+            ("plinth dev data", "--data-dir names"),
+            ("plinth server 10.0.0.1:4500", "--listen names"),
+            ("plinth status --cert f", "'--tls-certificate-file'"),
+            ("plinth table cli -C no/x.cluster", "'-C <IP:PORT[:tls]>'"),
         ] {
             let answer = answer(line);
             assert!(answer.contains(tip), "{line}: {answer}");
@@ -323,13 +507,36 @@ mod tests {
 
     #[test]
     fn every_word_that_is_answered_so_is_no_command() {
-        for (system, word, _) in MEANT {
+        let words = MEANT
+            .iter()
+            .flat_map(|(system, words, _)| words.split(' ').map(move |word| (*system, word)));
+        for (system, word) in words {
             let program = crate::program();
             let found = system
                 .iter()
                 .try_fold(&program, |command, name| command.find_subcommand(name));
             let Some(command) = found else { continue };
             assert!(command.find_subcommand(word).is_none(), "{word}");
+        }
+    }
+
+    #[test]
+    fn every_flag_and_command_of_the_tables_is_one() {
+        let program = crate::program();
+        let all = all_arguments(&program);
+        for (_, own) in SAME {
+            let is_it = |flag: &&&Arg| flag.get_long() == own.strip_prefix("--");
+            assert!(all.iter().find(is_it).is_some(), "{own}");
+        }
+        for (path, flags, _) in OF_ONE {
+            let found = path
+                .iter()
+                .try_fold(&program, |command, name| command.find_subcommand(name));
+            let command = found.expect("it is a command");
+            for flag in flags.split(' ') {
+                assert!(!has(command, &format!("-{flag}")), "{flag}");
+                assert!(!has(command, &format!("--{flag}")), "{flag}");
+            }
         }
     }
 

@@ -8,6 +8,7 @@
 //! interrupted it. Wrong usage exits with 2.
 
 mod absent;
+mod foreign;
 mod former;
 #[cfg(all(
     test,

@@ -102,7 +102,7 @@ fn a_database_that_is_locked_or_not_created_is_told_apart_from_a_silent_one() {
     let cluster = Cluster::stopped("not-created", 1, &[]);
     cluster.write_cluster_file(1);
     let _server = common::Server(cluster.start_server(0));
-    let asked = cluster.plinth(&["cli", "--timeout", "3", "--exec", "get a"]);
+    let asked = cluster.plinth(&["cli", "--timeout", "8", "--exec", "get a"]);
     let line = common::error_line(&asked);
     assert!(
         line.contains("has no database yet") && line.contains("configure new"),

@@ -14,6 +14,8 @@ pub enum Chosen {
     Behind(&'static str),
     /// Earlier: what is in the directory that this flag names goes on there.
     Kept(&'static str),
+    /// By this flag, when it was said last.
+    Remembered(&'static str),
     /// By something else than a flag.
     #[default]
     Otherwise,
@@ -43,6 +45,10 @@ impl Chosen {
             Chosen::Kept(flag) => (
                 format!(" (as it was made in the directory of {flag})"),
                 format!("another {flag}"),
+            ),
+            Chosen::Remembered(flag) => (
+                format!(" (the {flag} of the last time)"),
+                format!("another with {flag}"),
             ),
             Chosen::Otherwise => (String::new(), "another address".into()),
         }
@@ -92,6 +98,11 @@ mod tests {
                 Chosen::Kept("--data-dir"),
                 " (as it was made in the directory of --data-dir)",
                 "another --data-dir",
+            ),
+            (
+                Chosen::Remembered("--port"),
+                " (the --port of the last time)",
+                "another with --port",
             ),
             (Chosen::Otherwise, "", "another address"),
         ] {

@@ -88,11 +88,16 @@ pub async fn status(service: &Service) -> Option<BackupStatus> {
     best
 }
 
+/// What helps a backup whose entries have gone with log servers that were removed.
+const BEGIN_ANEW: &str =
+    "if that stays so, begin anew: `plinth delos backup --off', and then `--to' another place";
+
 /// How far the backup is, for people.
 pub fn line(status: &BackupStatus) -> String {
-    let problem = match status.problem.is_empty() {
-        true => String::new(),
-        false => format!("; {}", status.problem),
+    let problem = match &status.problem[..] {
+        "" => String::new(),
+        problem if problem.contains("the log failed") => format!("; {problem}; {BEGIN_ANEW}"),
+        problem => format!("; {problem}"),
     };
     if status.place.is_empty() {
         return "no place is named: name one with `plinth delos backup --to`".into();

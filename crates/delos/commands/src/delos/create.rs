@@ -6,7 +6,7 @@ use super::service::{RETRY_PAUSE, Service, ask};
 use plinth_coordination::certificates::{Tls, missing};
 use plinth_coordination::{ClusterFile, Coordinators, key_file, places};
 use plinth_core::Error;
-use plinth_core::similar::question;
+use plinth_core::similar::{most_similar, question};
 use plinth_delos::coordinated_register::CoordinatedRegister;
 use plinth_delos::quorum::client::QuorumLoglets;
 use plinth_delos::quorum::messages::{Config, SERVERS_MAX};
@@ -86,6 +86,15 @@ pub async fn run(arguments: &Arguments) -> Outcome {
     let path = arguments.file.clone();
     let path = path.unwrap_or_else(|| file_name(&arguments.name).into());
     check_file(&path).await?;
+    // The processes have the last word, and may not answer.
+    if !names().any(|name| name == arguments.kind)
+        && let Some(near) = most_similar(&arguments.kind, names())
+    {
+        plinth_terminal::say!(
+            "plinth: --kind {}: this program has no such kind; did you mean `{near}'?",
+            arguments.kind
+        );
+    }
     let file = create(arguments, &path).await?;
     if arguments.json {
         println!(

@@ -7,7 +7,7 @@ use crate::proto::request::What;
 use crate::proto::{self, Comparison, Kind};
 use crate::request::{Assignment, Cells, Condition, Expect, Operation, To};
 use crate::value::Value;
-use plinth_core::similar::most_similar;
+use plinth_core::similar;
 
 /// Deepest nesting of a filter.
 const DEPTH_MAX: usize = 50;
@@ -204,7 +204,7 @@ impl<'a> Parser<'a> {
             other => {
                 self.at -= 1;
                 let expected = self.expected("a statement (`help` lists them)");
-                return match most_similar(other, FIRST_WORDS) {
+                return match similar::meant(other, FIRST_WORDS) {
                     Some(meant) => {
                         expected.map_err(|line| format!("{line}; did you mean `{meant}`?"))
                     }

@@ -22,10 +22,10 @@ use plinth_measure::samples::median;
 use plinth_measure::server_cpu;
 use plinth_runtime::random::Generator;
 use plinth_runtime::{join_all, now};
-use plinth_terminal::Outcome;
 use plinth_terminal::choices::among;
 use plinth_terminal::connect::{ClusterArguments, Connection};
 use plinth_terminal::numbers::within;
+use plinth_terminal::{Outcome, ports};
 use redis::Redis;
 use serde_json::json;
 use std::cell::Cell;
@@ -66,10 +66,10 @@ pub struct Plan {
     #[arg(long, value_name = "FILE")]
     store: Option<PathBuf>,
     /// A server of Redis
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = ports::parse_address)]
     redis: Option<SocketAddr>,
     /// A server of etcd, for clients
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = ports::parse_address)]
     etcd: Option<SocketAddr>,
     /// Port of the engine's process, which takes two
     #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = within::<u16>(1..))]

@@ -84,6 +84,7 @@ fn live(keeper: &Keeper, auth: &[(&str, &str)]) -> Live {
     let servers = Servers {
         addresses: vec![keeper.address()],
         auth: auth.iter().map(of).collect(),
+        waits: |_, _| {},
     };
     Live::new(servers, "t")
 }
@@ -196,6 +197,7 @@ fn an_export_to_a_server_goes_on_where_it_was_and_has_what_has_changed_since() {
             Servers {
                 addresses: vec![keeper.address()],
                 auth: vec![(SUPER.0.into(), SUPER.1.into())],
+                waits: |_, _| {},
             },
             "other",
         );

@@ -135,8 +135,14 @@ impl Side {
             })
         };
         let why = async { why.await.map(|line| format!("{}: {line}", self.flag)) };
-        let asked = connect::telling(self.is_empty(whole), seconds, why);
-        asked.await.map(drop)
+        let asked = async {
+            if let Database::Plinth(connection) = &self.database {
+                let serves = connection.until_it_serves().await;
+                serves.map_err(|line| format!("{}: {line}", self.flag))?;
+            }
+            self.is_empty(whole).await.map(drop)
+        };
+        connect::telling(asked, seconds, why).await
     }
 
     pub async fn is_empty(&self, piece: &KeyRange) -> Outcome<bool> {

@@ -21,6 +21,8 @@ pub struct Made {
     pub port: u16,
     pub replication: u32,
     pub engine: EngineKind,
+    /// Of the gateway for ZooKeeper's clients, if it had one the last time.
+    pub zookeeper_port: Option<u16>,
 }
 
 impl Made {
@@ -44,7 +46,7 @@ impl Made {
     pub async fn save(&self, directory: &Path) -> Outcome {
         let text = json!({
             "processes": self.processes, "port": self.port, "replication": self.replication,
-            "engine": self.engine.name(),
+            "engine": self.engine.name(), "zookeeper_port": self.zookeeper_port,
         });
         let path = directory.join(FILE);
         let written = disk::write_file_durably(&path, format!("{text}\n").into()).await;
@@ -59,6 +61,10 @@ impl Made {
             port: number("port")?.try_into().ok()?,
             replication: number("replication")?.try_into().ok()?,
             engine: EngineKind::parse(json["engine"].as_str()?)?,
+            zookeeper_port: match number("zookeeper_port") {
+                Some(port) => Some(port.try_into().ok()?),
+                None => None,
+            },
         })
     }
 }
@@ -73,16 +79,21 @@ mod tests {
         let name = format!("plinth-dev-made-{}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&directory).expect("made");
-        let made = Made {
+        let made = |zookeeper_port| Made {
             processes: 3,
             port: 4900,
             replication: 2,
             engine: EngineKind::Memory,
+            zookeeper_port,
         };
         block_on(async {
             assert_eq!(Made::load(&directory).await?, None);
-            made.save(&directory).await?;
-            assert_eq!(Made::load(&directory).await?, Some(made));
+            for made in [made(None), made(Some(2181))] {
+                made.save(&directory).await?;
+                assert_eq!(Made::load(&directory).await?, Some(made));
+            }
+            let earlier = r#"{"processes": 3, "port": 4900, "replication": 2, "engine": "memory"}"#;
+            assert_eq!(Made::parse(earlier.as_bytes()), Some(made(None)));
             for wrong in ["", "{}", r#"{"processes": 70000}"#, "[1]"] {
                 std::fs::write(directory.join(FILE), wrong).expect("written");
                 let line = Made::load(&directory).await.expect_err(wrong);

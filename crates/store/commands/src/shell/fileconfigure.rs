@@ -6,6 +6,7 @@
 use plinth_control::management::ConfigChange;
 use plinth_core::config::FaultDomain;
 use plinth_core::{DatabaseConfig, EngineKind};
+use plinth_terminal::outputs::why_not_read;
 use serde_json::Value;
 use std::io::Read;
 use std::path::Path;
@@ -25,7 +26,7 @@ pub fn read(path: &Path) -> Result<ConfigChange, String> {
     let opened = std::fs::OpenOptions::new().read(true).open(path);
     let read = opened.and_then(|file| file.take(BYTES_MAX + 1).read_to_string(&mut text));
     match read {
-        Err(error) => return Err(at(error.to_string())),
+        Err(error) => return Err(at(why_not_read(&error, ""))),
         Ok(read) if read as u64 > BYTES_MAX => {
             return Err(at("it is longer than a configuration".into()));
         }

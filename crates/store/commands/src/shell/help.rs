@@ -61,7 +61,7 @@ const HELP: Help = Help {
                 is one copy then, or while coordinators of a new one do not answer, which may hold the data of a \
                 former one; clients says what a client may do without a token: all, read, or nothing",
                 "configure double logs=3"),
-            page("fileconfigure", "[new] FILE",
+            page("fileconfigure", "[new] [force] FILE",
                 "as configure, with a file of JSON that has members of `configuration' in the status document",
                 "fileconfigure wanted.json"),
             page("coordinators", "[force] [auto|IP:PORT…|HOST:PORT…]",

@@ -21,6 +21,9 @@ mod settings;
 mod statement;
 mod throttle;
 
+/// The names of the statements of `plinth cli`.
+pub use help::names as statements;
+
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::{self, ClusterArguments};
 use plinth_terminal::shell::answer::{Answer, FormArguments};
@@ -106,14 +109,9 @@ impl runner::Session for Session {
         match statement.waits_unseen() {
             true => {
                 let connection = self.connection.clone();
-                let may_be_locked = statement.needs_no_lock() && !self.passes_the_lock();
+                let passes = !statement.needs_no_lock() || self.passes_the_lock();
                 let executing = Session::execute(self, statement);
-                let executing = async {
-                    match may_be_locked {
-                        true => session::unless_locked(&connection, executing).await,
-                        false => executing.await,
-                    }
-                };
+                let executing = session::unless_locked(&connection, passes, executing);
                 connection.telling(executing).await
             }
             false => Session::execute(self, statement).await,

@@ -171,7 +171,9 @@ impl Session {
     async fn change(&self, statement: Management) -> Outcome<Answer> {
         let database = &self.connection.database;
         let answer: Answer = match statement {
-            Management::Configure { change, force } => self.configure(change, force).await?,
+            Management::Configure { change, by, force } => {
+                self.configure(change, by, force).await?
+            }
             Management::Excluded => {
                 list_excluded(&management::configured(database).await?.excluded)
             }
@@ -223,7 +225,12 @@ impl Session {
         Ok(answer)
     }
 
-    async fn configure(&self, change: ConfigChange, force: bool) -> Outcome<Answer> {
+    async fn configure(
+        &self,
+        change: ConfigChange,
+        by: &'static str,
+        force: bool,
+    ) -> Outcome<Answer> {
         let database = &self.connection.database;
         let act = async |workers: &[RegisterWorker]| {
             let before = management::configured(database).await?.config;
@@ -231,7 +238,7 @@ impl Session {
             if let Some(loss) = loss.filter(|_| change.mode.is_some_and(|(copies, _)| copies == 1))
             {
                 let is_wanted = force || !management::are_on_several_machines(workers);
-                refuse_loss(&loss, "configure", is_wanted)?;
+                refuse_loss(&loss, by, is_wanted)?;
             }
             let config = management::configure(database, workers, change).await?;
             Ok((config, management::fewer_copies(&before, &config)))

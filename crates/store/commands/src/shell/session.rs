@@ -92,11 +92,9 @@ impl Session {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        let lost = format!(
-            "the transaction was not committed: `{first}'{more} came to nothing; end it with `commit'"
-        );
+        let lost = format!("the transaction was not committed: `{first}'{more} came to nothing");
         Err(match outcome {
-            Ok(()) => lost,
+            Ok(()) => format!("{lost}; end it with `commit'"),
             Err(line) => format!("{line}; {lost}"),
         })
     }
@@ -170,12 +168,14 @@ impl Session {
 
     /// One line for an error of the database. After a time-out it names the processes that were asked.
     pub(super) async fn fail<T>(&self, error: Error) -> Outcome<T> {
-        if error == Error::transaction_timed_out {
+        if matches!(error, Error::transaction_timed_out | Error::database_locked) {
             let asked = management::locked_with(&self.connection.database);
             let locked = plinth_runtime::timeout(LOCK_LOOK, asked).await;
             if let Some(Ok(Some(id))) = locked {
                 return Err(locked_with(id));
             }
+        }
+        if error == Error::transaction_timed_out {
             return Err(self.connection.explain_silence().await);
         }
         if error == Error::permission_denied
@@ -300,11 +300,15 @@ impl Session {
         }
         // The time-out applies to setting the watch; the watch itself has no limit.
         let database = self.database();
-        let set = database.run(async |t| {
-            let before = self.prepared(&t)?.get(&key, false).await?;
-            Ok((before, t.watch(&key)))
-        });
-        let (before, change) = self.told(set.await).await?;
+        let set = async {
+            let set = database.run(async |t| {
+                let before = self.prepared(&t)?.get(&key, false).await?;
+                Ok((before, t.watch(&key)))
+            });
+            self.told(set.await).await
+        };
+        let set = unless_locked(&self.connection, self.passes_the_lock(), set);
+        let (before, change) = self.connection.telling(set).await?;
         match plinth_runtime::race(change, interrupted()).await {
             Either::Left(Ok(())) => self.changed(key, before).await,
             Either::Left(Err(error)) => self.fail(error).await,
@@ -346,7 +350,8 @@ impl Session {
                 let keys = keys::close_new(&self.connection).await?;
                 let workers = registered(&self.connection, &[]).await?.workers;
                 let fewer = management::fewer_logs(&config, &workers);
-                let lines = [keys, fewer].into_iter().flatten();
+                let single = management::single_of_several(&config, &workers);
+                let lines = [keys, fewer, single].into_iter().flatten();
                 let lines: String = lines.map(|line| format!("; {line}")).collect();
                 Ok(Answer::Text(format!("Database created{lines}")))
             }
@@ -372,12 +377,17 @@ impl Session {
     }
 }
 
-/// What a statement gives, unless the database is locked: then it would wait until somebody opens it.
+/// What a statement gives, unless the database is locked and it does not pass the lock: then it would wait until
+/// somebody opens it.
 pub async fn unless_locked<T>(
     connection: &Connection,
+    passes: bool,
     statement: impl Future<Output = Outcome<T>>,
 ) -> Outcome<T> {
     let locked = async {
+        if passes {
+            std::future::pending::<()>().await;
+        }
         loop {
             plinth_runtime::sleep(LOCK_LOOK_INTERVAL).await;
             if let Ok(Some(id)) = management::locked_with(&connection.database).await {

@@ -105,6 +105,8 @@ const FORCE: &[u8] = b"force";
 pub enum Management {
     Configure {
         change: ConfigChange,
+        /// The statement that was said: `configure` or `fileconfigure`.
+        by: &'static str,
         /// Also if then one loss stops everything.
         force: bool,
     },
@@ -217,7 +219,7 @@ fn parse(words: &[Vec<u8>]) -> Result<Statement, String> {
             let (wanted, force) = without_force(&words.arguments[1..]);
             Statement::ConfigureNew(parse_configuration(&wanted)?, force)
         }
-        ("fileconfigure", 1 | 2) => parse_file_configuration(&words)?,
+        ("fileconfigure", 1..) => parse_file_configuration(&words)?,
         ("watch", 1) => Statement::Watch(bytes(0)),
         ("kill", count) => Statement::Kill(Kill::parse((0..count).map(text).collect())),
         ("help", 0) => Statement::Help(None),
@@ -278,11 +280,12 @@ fn parse_management(words: &Words) -> Result<Management, String> {
     let text = |i: usize| words.text(i);
     let arguments = words.arguments;
     Ok(match (words.name.as_str(), arguments.len()) {
-        ("configure" | "coordinators", 1..) if !matches!(arguments, [word] if word == FORCE) => {
+        ("configure" | "coordinators", 1..) if !matches!(arguments, [word] if is_force(word)) => {
             let (wanted, force) = without_force(arguments);
             match words.name.as_str() {
                 "configure" => Management::Configure {
                     change: parse_change(&wanted)?,
+                    by: "configure",
                     force,
                 },
                 _ => Management::Coordinators {
@@ -319,7 +322,7 @@ fn parse_management(words: &Words) -> Result<Management, String> {
 
 /// `None` if the cluster is to choose them.
 fn parse_coordinators(words: &[Vec<u8>]) -> Result<Option<Vec<(Place, bool)>>, String> {
-    if matches!(words, [word] if word == b"auto") {
+    if matches!(words, [word] if word.eq_ignore_ascii_case(b"auto")) {
         return Ok(None);
     }
     let places = words.iter().map(|word| {
@@ -337,10 +340,14 @@ fn parse_coordinators(words: &[Vec<u8>]) -> Result<Option<Vec<(Place, bool)>>, S
     places.collect::<Result<_, _>>().map(Some)
 }
 
+fn is_force(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(FORCE)
+}
+
 /// The other words, and whether that one is among them.
 fn without_force(arguments: &[Vec<u8>]) -> (Vec<Vec<u8>>, bool) {
     let mut others = arguments.to_vec();
-    others.retain(|word| word != FORCE);
+    others.retain(|word| !is_force(word));
     let force = others.len() < arguments.len();
     (others, force)
 }
@@ -407,18 +414,19 @@ fn new_configuration(change: ConfigChange) -> DatabaseConfig {
 
 /// The file is read when the statement is parsed, so that no statement runs if there is a mistake in it.
 fn parse_file_configuration(words: &Words) -> Result<Statement, String> {
-    let is_new = match words.arguments {
-        [_] => false,
-        [new, _] if new == b"new" => true,
+    let (wanted, force) = without_force(words.arguments);
+    let (is_new, name) = match &wanted[..] {
+        [name] => (false, name),
+        [new, name] if new.eq_ignore_ascii_case(b"new") => (true, name),
         _ => return Err(words.usage()),
     };
-    let name = words.arguments.last().expect("there is one");
     let change = fileconfigure::read(std::path::Path::new(std::ffi::OsStr::from_bytes(name)))?;
     match is_new {
-        true => Ok(Statement::ConfigureNew(new_configuration(change), false)),
+        true => Ok(Statement::ConfigureNew(new_configuration(change), force)),
         false => Ok(Statement::Manage(Management::Configure {
             change,
-            force: false,
+            by: "fileconfigure",
+            force,
         })),
     }
 }
@@ -464,7 +472,8 @@ fn no_configuration(word: &str) -> String {
             expected(count, known)
         );
     }
-    match most_similar(name, WORDS).filter(|meant| *meant != name) {
+    let small = name.to_ascii_lowercase();
+    match most_similar(&small, WORDS).filter(|meant| *meant != small) {
         Some(meant) if count.is_empty() => {
             format!("configure: `{word}' is not known; did you mean `{meant}'?")
         }
@@ -476,13 +485,14 @@ fn no_configuration(word: &str) -> String {
 fn parse_change(words: &[Vec<u8>]) -> Result<ConfigChange, String> {
     let mut change = ConfigChange::default();
     for word in words {
-        let word = String::from_utf8_lossy(word).to_ascii_lowercase();
+        let said = String::from_utf8_lossy(word);
+        let word = said.to_ascii_lowercase();
         if let Some(mode) = DatabaseConfig::parse_mode(&word) {
             change.mode = Some(mode);
         } else if let Some(engine) = EngineKind::parse(&word) {
             change.engine = Some(engine);
         } else {
-            let bad = || no_configuration(&word);
+            let bad = || no_configuration(&said);
             let (name, count) = word.split_once('=').ok_or_else(bad)?;
             if name == "clients" {
                 change.clients = Some(Clients::from_name(count).ok_or_else(bad)?);
@@ -548,8 +558,10 @@ mod tests {
         };
         let (config, force) = parsed("configure new triple memory resolvers=2");
         assert!(!force);
-        let forced = parsed("configure new triple force memory resolvers=2");
-        assert_eq!(forced, (config, true));
+        for forced in ["force memory", "memory FORCE"] {
+            let forced = parsed(&format!("configure new triple {forced} resolvers=2"));
+            assert_eq!(forced, (config, true));
+        }
         assert_eq!(
             (
                 config.replication,
@@ -571,6 +583,15 @@ mod tests {
             ("get a; set b", "usage: set"),
             ("getrange a b 0", "limit"),
             ("configure new quadruple", "`help configure' lists"),
+            (
+                "configure DUBLE",
+                "`DUBLE' is not known; did you mean `double'?",
+            ),
+            ("configure FORCE", "usage: configure"),
+            ("fileconfigure a b", "usage: fileconfigure [new] [force]"),
+            ("quit now", "usage: exit"),
+            ("put a b", "did you mean `set'?"),
+            ("del a", "did you mean `clear'?"),
             ("configure doble", "did you mean `double'?"),
             ("configure new triple log=3", "did you mean `logs=3'?"),
             ("configure clients=nobody", "expected all, reads or tokens"),

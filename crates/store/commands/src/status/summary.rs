@@ -2,7 +2,8 @@
 
 use plinth_measure::grouped;
 use plinth_terminal::status::{
-    full_disks, is_available, is_never_created, lost_database, recovery, sick_disks, unanswered,
+    availability, fitting_mode, full_disks, is_available, is_never_created, lock, lost_database,
+    recovery, sick_disks, silent_storage, unanswered,
 };
 use plinth_terminal::wording::counted;
 use serde_json::Value;
@@ -93,23 +94,26 @@ pub fn summary(document: &Value, cluster_file: &str) -> String {
 /// What the database is to its clients.
 fn database(document: &Value) -> String {
     let cluster = &document["cluster"];
-    let lock = &cluster["database_lock_state"];
     if let Some(why) = unanswered(cluster) {
         return format!("not created; {why}");
     }
-    match (is_available(document), lock["locked"].as_bool()) {
-        (true, Some(true)) => format!(
-            "available, and locked with {id}: `unlock {id}' in plinth cli opens it",
-            id = word(&lock["lock_uid"])
+    if let Some(line) = silent_storage(document) {
+        return format!("unavailable; {line}");
+    }
+    match lock(cluster) {
+        _ if is_never_created(cluster) => format!(
+            "not created: `configure new {} ssd' in plinth cli does that",
+            fitting_mode(cluster)
         ),
-        (true, _) => "available".into(),
-        _ if is_never_created(cluster) => {
-            "not created: `configure new single ssd' in plinth cli does that".into()
-        }
         _ if lost_database(cluster).is_some() => {
             "lost by the coordinators; see Lost coordinators in docs/operating.md".into()
         }
-        _ => "unavailable".into(),
+        Some(id) if is_available(document) => format!(
+            "{}: `unlock {}' in plinth cli opens it",
+            availability(document),
+            id.unwrap_or("ID")
+        ),
+        _ => availability(document),
     }
 }
 

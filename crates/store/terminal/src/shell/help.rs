@@ -1,7 +1,7 @@
 //! `help` of a shell: its statements in groups on one screen, and a page about each.
 
 use crate::wrap::wrapped;
-use plinth_core::similar::most_similar;
+use plinth_core::similar::meant;
 
 /// Columns of a terminal that is not wide.
 pub const COLUMNS: usize = 80;
@@ -79,6 +79,7 @@ impl Help {
     }
 
     fn find(&self, name: &str) -> Option<&'static Page> {
+        let name = if name == "quit" { "exit" } else { name };
         self.pages().find(|page| page.name == name)
     }
 
@@ -92,7 +93,8 @@ impl Help {
 
     /// The line about a statement that does not exist.
     pub fn unknown(&self, name: &str) -> String {
-        match most_similar(name, self.names()) {
+        let names: Vec<&str> = self.names().collect();
+        match meant(name, names) {
             Some(meant) => format!("there is no statement `{name}'; did you mean `{meant}'?"),
             None => format!("there is no statement `{name}'; `help' lists them"),
         }
@@ -100,7 +102,8 @@ impl Help {
 
     /// The line about a page that does not exist.
     pub fn unexplained(&self, subject: &str) -> String {
-        match most_similar(subject, self.subjects()) {
+        let subjects: Vec<&str> = self.subjects().collect();
+        match meant(subject, subjects) {
             Some(meant) => format!("there is no help about `{subject}'; did you mean `{meant}'?"),
             None => format!("there is no help about `{subject}'; `help' lists all pages"),
         }
@@ -225,6 +228,10 @@ mod tests {
             (
                 HELP.unknown("gte"),
                 "there is no statement `gte'; did you mean `get'?",
+            ),
+            (
+                HELP.unknown("put"),
+                "there is no statement `put'; did you mean `set'?",
             ),
             (
                 HELP.unknown("fly"),
