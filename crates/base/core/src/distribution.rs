@@ -58,8 +58,8 @@ impl Maintenance {
         left.min(self.lasts_ms).min(most)
     }
 
-    /// True for who has known it for `known_ms`: its time has passed, by the clock of this machine or by itself, however
-    /// far ahead the clock of who began it is.
+    /// True for who has known it for `known_ms`: its time has passed, by the clock of this machine or by itself,
+    /// however far ahead the clock of who began it is.
     pub fn is_over(&self, now_ms: u64, known_ms: u64) -> bool {
         self.left_ms(now_ms) == 0 || known_ms >= self.lasts_ms
     }
