@@ -357,8 +357,8 @@ enum Watched<'a> {
     Children(&'a Text),
 }
 
-/// The watch that a read asks for. Nobody learns from a watch what may not be read, and a node that is not there may be
-/// waited for.
+/// The watch that a read asks for. Nobody learns from a watch what may not be read, and a node that is not there may
+/// be waited for.
 fn watched<'a>(operation: &'a Request, result: &MultiResult) -> Option<Watched<'a>> {
     match (operation, result) {
         (
