@@ -126,7 +126,7 @@ fn a_tree_that_is_there_is_told_before_the_source_is_asked_and_nothing_begins() 
             kinds: None,
         };
         let again = from_live(&database, servers, options, std::future::ready(()), &tell).await;
-        let line = again.err().expect("it is there");
+        let line = again.expect_err("it is there");
         assert!(line.contains("is there already"), "{line}");
         assert_eq!(begun.get(), 1);
     });
