@@ -8,10 +8,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Exit code of a process that its user has ended, as shells give it.
 pub const CODE: u8 = 130;
 
+macro_rules! waiting {
+    () => {
+        "it was interrupted while it waited for an answer"
+    };
+}
+
 /// What is said of work that has not begun: its cluster has not answered.
-pub const WAITING: &str = "it was interrupted while it waited for an answer";
-const WAITED: &str = "plinth: it was interrupted while it waited for an answer\n";
-const WAITED_JSON: &str = "{\"error\":\"it was interrupted while it waited for an answer\"}\n";
+pub const WAITING: &str = waiting!();
+/// The same as lines. A handler of signals makes no text.
+const WAITED: &str = concat!("plinth: ", waiting!(), "\n");
+const WAITED_JSON: &str = concat!("{\"error\":\"", waiting!(), "\"}\n");
 
 static WAS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
