@@ -494,11 +494,17 @@ impl Keeping {
                 }
             }
         };
-        if let Either::Right(Some(wrong)) = race(write, read).await {
-            self.complaints.add(wrong);
-        }
+        let written = match race(write, read).await {
+            Either::Left(written) => written,
+            Either::Right(wrong) => {
+                wrong
+                    .into_iter()
+                    .for_each(|wrong| self.complaints.add(wrong));
+                None // the client may have had no answer yet
+            }
+        };
         let _ = timeout(ANSWER_LIMIT, other.close()).await;
-        Some(())
+        written
     }
 
     /// Complains of a code; ends the visit without one.
