@@ -142,7 +142,13 @@ impl Transaction {
             row,
             ..packed
         };
+        let database = &self.inner.database;
+        database.count_commits(|unanswered| unanswered + 1);
         let sent = send(&cluster, packed, flags).await;
+        // One that has been dropped meanwhile stays unanswered.
+        if !sent.as_ref().is_err_and(|error| is_commit_unknown(*error)) {
+            database.count_commits(|unanswered| unanswered - 1);
+        }
         if let Some(conflicts) = conflicts {
             // Made-up keys are not reported.
             let is_real = |range: &KeyRange| !range.begin.starts_with(SELF_CONFLICT);

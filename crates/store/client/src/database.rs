@@ -20,6 +20,8 @@ struct Inner {
     watches: Cell<usize>,
     watches_max: Cell<usize>,
     cluster_file_path: RefCell<Option<String>>,
+    /// Commits that were sent, less those whose outcome is known.
+    unanswered_commits: Cell<usize>,
     /// For a tenant: the database that it is in, and its name.
     tenant_of: Option<(Database, Key)>,
 }
@@ -52,6 +54,7 @@ impl Database {
                 watches: Cell::new(0),
                 watches_max: Cell::new(WATCHES_MAX_DEFAULT),
                 cluster_file_path: RefCell::default(),
+                unanswered_commits: Cell::new(0),
                 tenant_of,
             }),
         }
@@ -112,6 +115,16 @@ impl Database {
 
     pub(crate) fn transaction_defaults(&self) -> Options {
         *self.inner.transaction_defaults.borrow()
+    }
+
+    /// How many commits were sent whose outcome nobody knows: their transactions have ended, or not yet.
+    pub fn unanswered_commits(&self) -> usize {
+        self.inner.unanswered_commits.get()
+    }
+
+    pub(crate) fn count_commits(&self, count: impl FnOnce(usize) -> usize) {
+        let unanswered = &self.inner.unanswered_commits;
+        unanswered.set(count(unanswered.get()));
     }
 
     pub(crate) fn take_watch_slot(&self) -> Result<WatchSlot> {

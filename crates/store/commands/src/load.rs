@@ -473,7 +473,9 @@ impl Loader {
         match result {
             Ok(()) => {}
             Err(Error::transaction_timed_out) => {
-                return Err(self.connection.explain_silence().await);
+                let unanswered = self.connection.database.unanswered_commits();
+                let silence = self.connection.explain_silence_of_writes(unanswered);
+                return Err(silence.await);
             }
             Err(error) => {
                 return Err(format!(

@@ -21,6 +21,8 @@ use std::path::{Path, PathBuf};
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Limit of the wait for a controller's status.
 const STATUS_LIMIT: Duration = Duration::from_secs(2);
+/// Behind the line of a write whose outcome is not known.
+const READ_BACK: &str = "; it may be done, or not: read it back";
 /// What one lacks who may not change the cluster.
 const NEEDS_OPERATOR: &str = "that needs an operator's key beside the cluster file, or an operator's certificate: see \
      docs/security.md";
@@ -145,7 +147,8 @@ pub fn explain(error: Error) -> String {
     let hint = match error {
         Error::not_committed => "; another transaction wrote what this one read: begin anew",
         Error::transaction_too_old => "; a transaction may take five seconds: begin anew",
-        Error::commit_unknown_result => "; it may be done, or not: read it back",
+        Error::commit_unknown_result => READ_BACK,
+        Error::transaction_timed_out => "; a change may be done, or not: read it back",
         Error::inverted_range => "; exchange begin and end",
         Error::permission_denied => {
             "; its key, its token or `configure clients=' allows less: see docs/security.md"
@@ -165,6 +168,7 @@ pub fn with_hint(line: String) -> String {
     let hinted = [
         Error::permission_denied,
         Error::commit_unknown_result,
+        Error::transaction_timed_out,
         Error::database_locked,
     ];
     let found = hinted.map(|error| (error.to_string(), explain(error)));
@@ -478,6 +482,15 @@ impl Connection {
         })
     }
 
+    /// The same of work that has sent so many commits without an answer.
+    pub fn explain_silence_of_writes(&self, unanswered: usize) -> Boxed<'_, String> {
+        let hint = match unanswered {
+            0 => "",
+            _ => READ_BACK,
+        };
+        Box::pin(async move { self.explain_silence().await + hint })
+    }
+
     /// Why clients of the cluster wait at present.
     pub fn why_it_waits(&self) -> Boxed<'_, Wait> {
         Box::pin(async move {
@@ -601,7 +614,7 @@ impl Connection {
             return None;
         }
         // Its own transport: only servers may look there, and who is refused once gives up elsewhere, too.
-        let transport = Transport::client_with(self.credentials.clone());
+        let transport = Transport::client_with(file.credentials(Identity::Server));
         let found = Family::Store.other_behind(&transport, file).await?;
         Some(format!(
             "cluster file {}: {}",
@@ -630,7 +643,13 @@ mod tests {
     #[test]
     fn a_refusal_gets_its_hint_wherever_its_line_was_made_and_only_once() {
         let denied = Error::permission_denied;
-        for error in [denied, Error::commit_unknown_result, Error::database_locked] {
+        let timed_out = Error::transaction_timed_out;
+        for error in [
+            denied,
+            Error::commit_unknown_result,
+            timed_out,
+            Error::database_locked,
+        ] {
             let line = with_hint(format!("--from: {error}"));
             assert_eq!(line, format!("--from: {}", explain(error)));
             assert_eq!(with_hint(line.clone()), line);

@@ -466,6 +466,29 @@ fn everything_fails_when_the_time_is_up_and_a_retry_does_not_help() {
 }
 
 #[test]
+fn a_commit_that_was_sent_when_the_time_is_up_stays_unanswered() {
+    block_on(async {
+        let cluster = abc();
+        let database = cluster.database();
+        let write = async || {
+            let transaction = database.create_transaction();
+            let timeout = TransactionOption::Timeout(30);
+            transaction.set_option(timeout).expect("valid");
+            transaction.set("a", "1");
+            transaction.commit().await
+        };
+        assert_eq!(write().await, Ok(()));
+        cluster.set_hung(true);
+        assert_eq!(write().await, Err(Error::transaction_timed_out));
+        assert_eq!(database.unanswered_commits(), 0, "it had no read version");
+        cluster.set_hung(false);
+        cluster.set_commits_late(Duration::ZERO, Duration::from_secs(60));
+        assert_eq!(write().await, Err(Error::transaction_timed_out));
+        assert_eq!(database.unanswered_commits(), 1);
+    });
+}
+
+#[test]
 fn time_that_passed_before_the_loop_heard_of_the_transaction_counts() {
     block_on(async {
         let asked_for = now();

@@ -114,7 +114,8 @@ impl Side {
         let what = match (result, &self.database) {
             (Ok(value), _) => return Ok(value),
             (Err(Error::transaction_timed_out), Database::Plinth(connection)) => {
-                connection.explain_silence().await
+                let unanswered = connection.database.unanswered_commits();
+                connection.explain_silence_of_writes(unanswered).await
             }
             (Err(error @ Error::permission_denied), Database::Plinth(connection)) => {
                 let denial = connection.explain_denial().await;

@@ -42,7 +42,7 @@ impl Session {
         };
         let changed = plinth_runtime::timeout(self.connection.timeout, self.change(statement));
         let Some(answer) = changed.await else {
-            return Err(self.connection.explain_silence().await);
+            return Err(self.explain_silence().await);
         };
         let answer = answer?;
         match excluded {

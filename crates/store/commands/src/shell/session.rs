@@ -41,6 +41,8 @@ pub struct Session {
     /// Options set in every transaction.
     pub(super) options: Vec<Chosen>,
     writes_allowed: bool,
+    /// Commits without an answer before the statement that runs.
+    unanswered: usize,
     pub(super) looker: Looker,
 }
 
@@ -53,6 +55,7 @@ impl Session {
             tenant: None,
             options: Vec::new(),
             writes_allowed: true,
+            unanswered: 0,
             looker: Looker::new(),
         }
     }
@@ -107,6 +110,7 @@ impl Session {
     }
 
     pub async fn execute(&mut self, statement: Statement) -> Outcome<Answer> {
+        self.unanswered = self.unanswered();
         match statement {
             Statement::Get(key) => self.get(key).await,
             Statement::GetRange(begin, end, limit, keys_only) => {
@@ -166,6 +170,18 @@ impl Session {
         }
     }
 
+    fn unanswered(&self) -> usize {
+        let tenant = self.tenant.iter().map(Database::unanswered_commits);
+        self.connection.database.unanswered_commits() + tenant.sum::<usize>()
+    }
+
+    /// One line for a statement that has run into the time-out.
+    pub(super) async fn explain_silence(&self) -> String {
+        let unanswered = self.unanswered().saturating_sub(self.unanswered);
+        let silence = self.connection.explain_silence_of_writes(unanswered);
+        silence.await
+    }
+
     /// One line for an error of the database. After a time-out it names the processes that were asked.
     pub(super) async fn fail<T>(&self, error: Error) -> Outcome<T> {
         if matches!(error, Error::transaction_timed_out | Error::database_locked) {
@@ -176,7 +192,7 @@ impl Session {
             }
         }
         if error == Error::transaction_timed_out {
-            return Err(self.connection.explain_silence().await);
+            return Err(self.explain_silence().await);
         }
         if error == Error::permission_denied
             && let Some(line) = self.connection.explain_denial().await
