@@ -2,7 +2,7 @@
 //! is measured runs on them.
 
 use crate::rows::Stack;
-use plinth_coordination::{ClusterFile, Coordinators, coordinator, places};
+use plinth_coordination::{ClusterFile, Coordinators, Family, coordinator, places};
 use plinth_core::Uid;
 use plinth_delos::coordinated_register::CoordinatedRegister;
 use plinth_delos::log::LogError;
@@ -90,7 +90,8 @@ async fn live(
         let log_server = log_server.map_err(|error| cannot("the log server", &error))?;
         let coordinators = Coordinators::from(file);
         let key = coordinators.key();
-        let coordinator = coordinator::start(&transport, &directory, &key, false).await?;
+        let cluster = (Family::Delos, &key[..]);
+        let coordinator = coordinator::start(&transport, &directory, cluster, false).await?;
         let sequencers = SequencerHost::new(&transport);
         let site = Rc::new(Site {
             transport,

@@ -61,7 +61,7 @@ impl Register for CoordinatedRegister {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plinth_coordination::{ClusterFile, coordinator, places};
+    use plinth_coordination::{ClusterFile, Family, coordinator, places};
     use plinth_runtime::sim::{KillKind, Locality, ProcessId, SimConfig, Simulation, control};
     use plinth_runtime::{Duration, Either, disk, join_all, now, race, random, sleep};
     use std::net::SocketAddr;
@@ -80,7 +80,8 @@ mod tests {
         disk::create_dir_all(directory).await.expect("a directory");
         disk::sync_dir(Path::new("/")).await.expect("its name");
         let transport = Transport::listen(address(n)).await.expect("it listens");
-        let started = coordinator::start(&transport, directory, &cluster().key(), false).await;
+        let cluster = (Family::Delos, &cluster().key()[..]);
+        let started = coordinator::start(&transport, directory, cluster, false).await;
         started.expect("it starts").life.await;
     }
 

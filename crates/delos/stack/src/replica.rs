@@ -40,7 +40,7 @@ use hosting::Replica;
 use identity::{Identity, service_file};
 pub use kind::{Config, Kind, RELEASE};
 use messages::PROCESS;
-use plinth_coordination::{Coordinators, Tenant, cannot_use, coordinator};
+use plinth_coordination::{Coordinators, Family, Tenant, cannot_use, coordinator};
 use plinth_rpc::{FailureBeacon, Transport};
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::net::Chosen;
@@ -185,7 +185,8 @@ async fn live(site: &Rc<Site>, identity: &Identity) -> String {
     let directory = &site.config.directory;
     let coordinators = Coordinators::from(identity.service.clone());
     let key = coordinators.key();
-    let coordinator = coordinator::start(&site.transport, directory, &key, true).await;
+    let coordinator =
+        coordinator::start(&site.transport, directory, (Family::Delos, &key), true).await;
     // One that has lost its registers takes no part, and says so in the trace. The others go on.
     let coordinator = match coordinator {
         Ok(coordinator) => coordinator,

@@ -74,14 +74,16 @@ impl CoordinatedRegister {
 
     /// A line for the user about what is there, if it is no record: whose it is, if that can be seen.
     pub async fn not_a_record(&self) -> String {
-        let found = self.0.read().await.ok().flatten();
-        let family = found.and_then(|state| Family::of_state(&state));
-        match family.filter(|family| *family != Family::Farm) {
-            Some(family) => Family::Farm.not_own(family),
-            None => "the coordinators keep the state of another kind of cluster, or of another version: name another \
-                     file with -C"
-                .into(),
-        }
+        self.not_own().await.unwrap_or_else(|| {
+            "the coordinators keep the state of another kind of cluster, or of another version: name another file \
+             with -C"
+                .into()
+        })
+    }
+
+    /// The line about coordinators of another system, if they are.
+    pub async fn not_own(&self) -> Option<String> {
+        self.0.not_own(Family::Farm).await
     }
 }
 

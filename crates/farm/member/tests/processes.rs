@@ -1,7 +1,7 @@
 //! Real processes of one host, with a coordinator, and leases of half a second. Processes are killed, and others take
 //! their part at once. A process is this program again, which runs only the test `other_process`.
 
-use plinth_coordination::{ClusterFile, coordinator};
+use plinth_coordination::{ClusterFile, Family, coordinator};
 use plinth_core::Uid;
 use plinth_farm_fabric::{Fabric, Layout, Local, Machine, Shared, attach};
 use plinth_farm_member::{
@@ -296,7 +296,8 @@ fn the_place_of_a_killed_process_is_taken_long_before_its_lease_ends() {
         let data = scratch.0.join("coordinator");
         disk::create_dir_all(&data).await.expect("a directory");
         let key = file(address).key();
-        let coordinator = coordinator::start(&transport, &data, &key, false).await;
+        let cluster = (Family::Farm, &key[..]);
+        let coordinator = coordinator::start(&transport, &data, cluster, false).await;
         let _life = spawn("coordinator", coordinator.expect("it starts").life);
 
         let start = |machine| Other::start(&scratch.0, machine, address);

@@ -53,7 +53,7 @@ pub async fn unless_denied<T>(
 /// Why the record cannot be read: a line for the user.
 pub async fn other_state(register: &CoordinatedRegister, error: Error) -> String {
     match error {
-        Error::file_corrupt => register.not_a_record().await,
+        Error::file_corrupt | Error::wrong_connection_file => register.not_a_record().await,
         error => format!("the coordinators: {error}"),
     }
 }

@@ -107,7 +107,10 @@ impl Guest {
             Ok(record) => record,
             Err(error) => return Err(other_state(&register, error).await),
         };
-        let record = record.ok_or("no cluster was made: `plinth farm create` makes one")?;
+        let Some(record) = record else {
+            let none = || "no cluster was made: `plinth farm create` makes one".into();
+            return Err(register.not_own().await.unwrap_or_else(none));
+        };
         let directory = config.memory_directory.clone();
         let directory = directory.unwrap_or_else(|| machine::memory_directory(&config.cluster));
         let sizes = plan::sizes(&record.cluster, 0);

@@ -7,7 +7,9 @@ use crate::plan::{self, Asked, Plan, memory_socket};
 use crate::status::{Own, shares};
 use crate::survey::{counted, survey};
 use crate::{metrics, root};
-use plinth_coordination::{ClusterFile, Coordinators, Tenant, cannot_use, coordinator, key_file};
+use plinth_coordination::{
+    ClusterFile, Coordinators, Family, Tenant, cannot_use, coordinator, key_file,
+};
 use plinth_core::Uid;
 use plinth_farm_fabric::Machine;
 use plinth_farm_member::{self as member, CoordinatedRegister, Left, Record, Register};
@@ -228,7 +230,8 @@ pub fn serve(config: Config) -> Boxed<'static, Result<(), String>> {
             if !is_named {
                 return std::future::pending().await;
             }
-            let started = coordinator::start(&transport, &directory, &key, true).await?;
+            let cluster = (Family::Farm, &key[..]);
+            let started = coordinator::start(&transport, &directory, cluster, true).await?;
             if let Some(line) = started.lost.get() {
                 tell(&line);
             }
@@ -282,6 +285,9 @@ async fn find_record(
         match timeout(LOOK_INTERVAL, asked).await {
             Some(Ok(Some(record))) => return Ok(record),
             Some(Ok(None)) => {
+                if let Some(line) = register.not_own().await {
+                    return Err(line);
+                }
                 wait_for("a cluster to be made (`plinth farm create`)".into());
                 sleep(LOOK_INTERVAL / 10).await;
             }

@@ -96,7 +96,10 @@ pub fn survey<'a>(
         let read = unless_denied(transport, file, register.read());
         let (record, silence) = match timeout(limit, read).await {
             Some(Ok(Ok(Some(record)))) => (Some(record), String::new()),
-            Some(Ok(Ok(None))) => (None, "no cluster was made".to_owned()),
+            Some(Ok(Ok(None))) => {
+                let line = register.not_own().await;
+                (None, line.unwrap_or_else(|| "no cluster was made".into()))
+            }
             Some(Ok(Err(error))) => (None, other_state(&register, error).await),
             Some(Err(denied)) => (None, denied),
             None => (None, "no majority of the coordinators answers".to_owned()),

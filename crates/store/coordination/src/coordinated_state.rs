@@ -98,6 +98,12 @@ impl CoordinatedState {
         self.register.divided.clone()
     }
 
+    /// Whether the coordinators are of the system whose states begin like this one. It changes nothing there.
+    pub(crate) async fn takes(&self, state: &'static [u8]) -> bool {
+        let state = here(Bytes::from_static(state));
+        self.register.would_take(state).await
+    }
+
     /// Reads the newest value, without holding up those who write. `None` if it is not certain, because somebody is
     /// writing it or moves it now: [`read`](Self::read) tells then. Waits until a majority answers.
     pub fn peek(&self) -> Boxed<'_, Option<Option<Bytes>>> {

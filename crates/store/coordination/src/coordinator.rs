@@ -18,6 +18,9 @@
 //! A register that holds the state of a database that was perhaps served takes no state of another one: somebody has
 //! created that without knowing of this one (`owner.rs`).
 //!
+//! Every system runs coordinators in processes of its own, and all of them speak alike. So a coordinator takes no state
+//! of another system: somebody has taken its cluster file for another one's ([`Family`]).
+//!
 //! A coordinator whose registers are gone or damaged no longer knows its promises, so it does not act as one: it
 //! neither votes nor answers for a register. A move of the coordinators makes it one again, for the registers that
 //! begin with that move (`coordinated_state.rs`).
@@ -26,6 +29,7 @@ mod promise;
 mod registers;
 mod votes;
 
+use crate::Family;
 use crate::knobs::COORDINATOR_LEASE_MS;
 use bytes::Bytes;
 use plinth_core::Error;
@@ -161,13 +165,13 @@ pub struct Coordinator<L> {
     pub lost: Watch<Option<String>>,
 }
 
-/// Starts a coordinator of the cluster with the key `cluster`. It answers those who call it by its address, and those
+/// Starts a coordinator of the cluster with the key `cluster`, in a process of this system. It answers those who call it by its address, and those
 /// who call it by its own name, if the transport has one. Its registers lie in `directory`; they `must_be_there` if
 /// the directory was used before. Fails if they belong to another cluster or cannot be read.
 pub fn start<'a>(
     transport: &'a Transport,
     directory: &'a Path,
-    cluster: &'a str,
+    (family, cluster): (Family, &'a str),
     must_be_there: bool,
 ) -> Boxed<'a, Result<Coordinator<impl Future<Output = Error> + use<>>, String>> {
     Box::pin(async move {
@@ -196,7 +200,7 @@ pub fn start<'a>(
         );
         let serve = |id| {
             (
-                serve_registers(transport, id, &registers, accesses.clone()),
+                serve_registers(transport, (id, family), &registers, accesses.clone()),
                 serve_votes(transport, id, &registers, &voting),
             )
         };
@@ -214,7 +218,7 @@ pub fn start<'a>(
 
 fn serve_registers(
     transport: &Transport,
-    id: Uid,
+    (id, family): (Uid, Family),
     registers: &Shared,
     accesses: QueueSender<Access>,
 ) -> [Registration; 3] {
@@ -231,10 +235,10 @@ fn serve_registers(
             }
         }),
         transport.serve::<WriteRegister>(id, move |request, responder| {
-            match writable
+            let admitted = writable
                 .borrow()
-                .admit(&request.register, request.generation)
-            {
+                .admit(&request.register, request.generation);
+            match admitted.and_then(|()| family.admit(&request.value.state)) {
                 Ok(()) => drop(writes.send(Access::Write(request, responder))), // ended: the responder says so
                 Err(error) => responder.fail(error),
             }

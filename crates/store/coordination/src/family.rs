@@ -38,6 +38,8 @@ const FARM_RECORD: &[u8] = b"farmrec";
 /// The store's state begins with the number of its format and that of its epoch, a log stack's map with the number
 /// of its version. No format has come near this number.
 const FORMATS_MAX: u32 = 1 << 10;
+/// A coordinator refuses the state of another system with this.
+pub(crate) const OF_ANOTHER_SYSTEM: Error = Error::wrong_connection_file;
 /// Coordinators that do not tell what they keep in this time are passed over.
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
 
@@ -112,8 +114,29 @@ impl Family {
         }
     }
 
-    /// The other system whose state the coordinators of the file keep: somebody has written the file by hand, and
-    /// nothing else tells. It holds up nobody who writes there. `None` also if they do not tell.
+    /// Whether a coordinator in a process of this system takes such a state.
+    ///
+    /// # Errors
+    /// [`OF_ANOTHER_SYSTEM`].
+    pub(crate) fn admit(self, state: &[u8]) -> Result<(), Error> {
+        match Family::of_state(state) {
+            Some(other) if other != self => Err(OF_ANOTHER_SYSTEM),
+            _ => Ok(()),
+        }
+    }
+
+    /// How its states begin.
+    fn mark(self) -> &'static [u8] {
+        match self {
+            Family::Store => &[1, 0, 0, 0, 1, 0, 0, 0],
+            Family::Delos => &[0; 8],
+            Family::Farm => FARM_RECORD,
+        }
+    }
+
+    /// The other system whose state the coordinators of the file keep, or in whose processes they are: somebody has
+    /// written the file by hand, and nothing else tells. It holds up nobody who writes there. `None` also if they do
+    /// not tell.
     pub fn other_behind<'a>(
         self,
         transport: &'a Transport,
@@ -122,8 +145,23 @@ impl Family {
         Box::pin(async move {
             let coordinators = Coordinators::from(file.clone());
             let state = CoordinatedState::new(transport, &coordinators, Uid(0));
-            let found = timeout(LOOK_LIMIT, state.peek()).await???;
-            Family::of_state(&found).filter(|found| *found != self)
+            let looking = async {
+                if let Some(found) = state.peek().await? {
+                    return Family::of_state(&found);
+                }
+                let takes = async |family: Family| state.takes(family.mark()).await;
+                if takes(self).await {
+                    return None;
+                }
+                for other in [Family::Store, Family::Delos, Family::Farm] {
+                    if other != self && takes(other).await {
+                        return Some(other);
+                    }
+                }
+                None
+            };
+            let found = timeout(LOOK_LIMIT, looking).await??;
+            Some(found).filter(|found| *found != self)
         })
     }
 
@@ -206,6 +244,18 @@ mod tests {
             (b"", None),
         ] {
             assert_eq!(Family::of_state(state), family, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn a_coordinator_takes_states_of_its_own_system_and_no_other() {
+        let all = [Family::Store, Family::Delos, Family::Farm];
+        for own in all {
+            assert_eq!(Family::of_state(own.mark()), Some(own));
+            for other in all {
+                assert_eq!(own.admit(other.mark()).is_ok(), own == other);
+            }
+            assert_eq!(own.admit(b"something else"), Ok(()));
         }
     }
 

@@ -1,6 +1,7 @@
 //! The register of one set of coordinators, read and written on a majority of them (disk Paxos, FDB §2.3.1).
 
 use crate::ClusterFile;
+use crate::family::OF_ANOTHER_SYSTEM;
 use crate::owner::{self, Whose, whose};
 use plinth_core::{Error, Result, Uid};
 use plinth_protocol::coordination::{
@@ -70,7 +71,7 @@ impl Register {
                     let has_nothing = |reply: &ReadRegisterReply| reply.value.is_none();
                     replies.iter().all(has_nothing) || !owner::is_sure(replies, majority)
                 };
-                let (from, mut replies) = self.ask_majority(request, is_open, moves).await;
+                let (from, mut replies) = self.ask_majority(request, is_open, moves).await?;
                 if let Some(found) = moved(&replies, majority) {
                     return Ok(found);
                 }
@@ -126,7 +127,7 @@ impl Register {
                 let have_it = replies.iter().map(|reply| Some(reply.write_generation));
                 have_it.filter(|of| *of == newest).count() < majority
             };
-            let (_, mut replies) = self.ask_majority(request, is_open, moves).await;
+            let (_, mut replies) = self.ask_majority(request, is_open, moves).await.ok()?;
             if let Some(found) = moved(&replies, majority) {
                 return Some(found.value);
             }
@@ -183,13 +184,24 @@ impl Register {
                 true => Suffices::No,
                 false => Suffices::AtOnce,
             };
-            let (_, replies) = self.ask_majority(request, |_| false, is_refused).await;
+            let (_, replies) = self.ask_majority(request, |_| false, is_refused).await?;
             if replies.iter().all(|reply| reply.accepted) {
                 return Ok(());
             }
             probe!("coordinated_state_conflict");
             Err(Error::coordinated_state_conflict)
         })
+    }
+
+    /// False if the coordinators refuse every state of its system. The first generation writes nothing.
+    pub async fn would_take(&self, value: CoordinatedValue) -> bool {
+        let request = WriteRegister {
+            register: self.file.register(),
+            generation: Generation::default(),
+            value,
+        };
+        let asked = self.ask_majority(request, |_| false, |_| Suffices::No);
+        asked.await.is_ok()
     }
 
     /// Repeats the last write to all coordinators: it may have reached only a majority.
@@ -219,13 +231,14 @@ impl Register {
 
     /// Returns the first majority of answers, with the numbers of the coordinators that gave them. Asks coordinators
     /// that fail again until there is one. If those answers are `few`, also waits a moment for the other
-    /// coordinators. One answer that `suffices` ends it: then there may be fewer.
+    /// coordinators. One answer that `suffices` ends it: then there may be fewer. Fails if so many are of another
+    /// system that there is no majority without them ([`OF_ANOTHER_SYSTEM`]).
     async fn ask_majority<R: Request + Clone>(
         &self,
         request: R,
         few: impl Fn(&[R::Reply]) -> bool,
         suffices: impl Fn(&R::Reply) -> Suffices,
-    ) -> (Vec<usize>, Vec<R::Reply>) {
+    ) -> Result<(Vec<usize>, Vec<R::Reply>)> {
         let (sender, mut replies) = sync::queue();
         let tasks = plinth_runtime::TaskGroup::new();
         for (i, place) in self.file.coordinators.iter().enumerate() {
@@ -237,8 +250,8 @@ impl Register {
                     match plinth_runtime::timeout(RETRY, ask(&transport, &place, request.clone()))
                         .await
                     {
-                        Some(Ok(reply)) => {
-                            let _ = sender.send((i, reply)); // enough others may have answered
+                        Some(answer @ (Ok(_) | Err(OF_ANOTHER_SYSTEM))) => {
+                            let _ = sender.send((i, answer)); // enough others may have answered
                             return;
                         }
                         Some(Err(error)) => {
@@ -251,42 +264,56 @@ impl Register {
             });
         }
         let (mut from, mut answers) = (Vec::new(), Vec::new());
-        let mut end = None;
+        let all = self.file.coordinators.len();
+        let (mut end, mut strangers) = (None, 0);
         while answers.len() < self.file.majority() {
             let answer = match end {
                 None => replies.recv().await,
                 Some(end) => match before(end, replies.recv()).await {
                     Some(answer) => answer,
-                    None => return (from, answers),
+                    None => return Ok((from, answers)),
                 },
             };
             let (i, answer) = answer.expect("the askers hold the sender until they have answered");
+            let answer = match answer {
+                Ok(answer) => answer,
+                Err(error) => {
+                    strangers += 1;
+                    if strangers > all - self.file.majority() {
+                        return Err(error);
+                    }
+                    continue;
+                }
+            };
             let suffices = suffices(&answer);
             from.push(i);
             answers.push(answer);
             match suffices {
                 Suffices::No => {}
-                Suffices::AtOnce => return (from, answers),
+                Suffices::AtOnce => return Ok((from, answers)),
                 Suffices::Alone => end = end.or(Some(plinth_runtime::now() + NOTHING_GRACE)),
             }
         }
         if end.is_some() || few(&answers) {
             let end = end.unwrap_or_else(|| plinth_runtime::now() + NOTHING_GRACE);
-            while answers.len() < self.file.coordinators.len() {
+            while answers.len() + strangers < all {
                 let Some(Some((i, answer))) = before(end, replies.recv()).await else {
                     break;
+                };
+                let Ok(answer) = answer else {
+                    strangers += 1;
+                    continue;
                 };
                 from.push(i);
                 answers.push(answer);
             }
         }
-        let all = self.file.coordinators.len();
         assert!(
             (self.file.majority()..=all).contains(&answers.len()),
             "{} answers of {all} coordinators: a majority answers, and each of them once",
             answers.len()
         );
-        (from, answers)
+        Ok((from, answers))
     }
 }
 

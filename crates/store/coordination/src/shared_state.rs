@@ -1,7 +1,7 @@
 //! The coordinated state, for several that read and write it by turns. Each attempt has a generation of its own; where
 //! somebody else's came in between, or the coordinators have moved, another one follows after a pause.
 
-use crate::{CoordinatedState, Coordinators};
+use crate::{CoordinatedState, Coordinators, Family};
 use bytes::Bytes;
 use plinth_core::{Error, Result, Uid};
 use plinth_rpc::Transport;
@@ -26,6 +26,13 @@ impl SharedState {
 
     pub fn coordinators(&self) -> &Coordinators {
         &self.coordinators
+    }
+
+    /// The line about coordinators of another system than this one, if they are.
+    pub async fn not_own(&self, family: Family) -> Option<String> {
+        let file = self.coordinators.file();
+        let found = family.other_behind(&self.transport, &file).await?;
+        Some(family.not_own(found))
     }
 
     fn fresh(&self) -> CoordinatedState {

@@ -89,27 +89,34 @@ impl Tenant {
     }
 }
 
-/// Refuses the directory of a command that has started several servers: theirs are below it.
+/// Refuses the directory of a command that has started several servers: theirs are below it, one level or two.
 async fn refuse_above_servers(directory: &Path, names: &[String]) -> Result<(), String> {
-    // Directories of servers have no ending, and files that a server finds in a new directory do.
-    let directories = names
-        .iter()
-        .filter(|name| Path::new(name).extension().is_none());
-    for name in directories {
-        for (file, tenant) in OF_SERVERS {
-            let path = directory.join(name).join(file);
-            // Below a file there is nothing.
-            if disk::exists(&path).await.unwrap_or(false) {
-                return Err(format!(
-                    "data directory {}: directories of servers lie in it, like {name} of {}; choose another with \
-                     --data-dir",
-                    directory.display(),
-                    tenant.system()
-                ));
+    for name in could_be_of_servers(names) {
+        // Below a file there is nothing.
+        let below = disk::list_dir(&directory.join(name)).await;
+        let below = below.unwrap_or_default();
+        let deeper = could_be_of_servers(&below).map(|inner| format!("{name}/{inner}"));
+        for place in std::iter::once(name.clone()).chain(deeper) {
+            for (file, tenant) in OF_SERVERS {
+                let path = directory.join(&place).join(file);
+                if disk::exists(&path).await.unwrap_or(false) {
+                    return Err(format!(
+                        "data directory {}: directories of servers lie in it, like {place} of {}; choose another \
+                         with --data-dir",
+                        directory.display(),
+                        tenant.system()
+                    ));
+                }
             }
         }
     }
     Ok(())
+}
+
+/// Directories of servers have no ending, and files that a server finds in a new directory do.
+fn could_be_of_servers(names: &[String]) -> impl Iterator<Item = &String> {
+    let names = names.iter();
+    names.filter(|name| Path::new(name).extension().is_none())
 }
 
 /// What is in the directory. It need not be there.

@@ -1,6 +1,6 @@
 //! A leader keeps leading while coordinators are slow, over simulated machines.
 
-use plinth_coordination::{ClusterFile, Coordinators, coordinator, election, places};
+use plinth_coordination::{ClusterFile, Coordinators, Family, coordinator, election, places};
 use plinth_core::Uid;
 use plinth_protocol::coordination::Candidate;
 use plinth_rpc::{FailureBeacon, Interface, Transport};
@@ -27,7 +27,8 @@ fn start_coordinator(simulation: &Simulation, machine: u8) -> ProcessId {
             let directory = Path::new("/data");
             let made = plinth_runtime::disk::create_dir_all(directory).await;
             made.expect("makes it");
-            let started = coordinator::start(&transport, directory, "a:b", false).await;
+            let cluster = (Family::Store, "a:b");
+            let started = coordinator::start(&transport, directory, cluster, false).await;
             let Ok(serving) = started else {
                 panic!("it does not start")
             };

@@ -1,7 +1,9 @@
 //! Coordinated state that moves while coordinators are lost, over simulated machines.
 
 use bytes::Bytes;
-use plinth_coordination::{ClusterFile, CoordinatedState, Coordinators, coordinator, places};
+use plinth_coordination::{
+    ClusterFile, CoordinatedState, Coordinators, Family, coordinator, places,
+};
 use plinth_core::{Error, Uid};
 use plinth_protocol::coordination::{CoordinatedValue, Generation, WriteRegister};
 use plinth_rpc::Transport;
@@ -31,7 +33,8 @@ fn start(simulation: &Simulation, machines: u8) -> Vec<ProcessId> {
                 plinth_runtime::disk::create_dir_all(directory)
                     .await
                     .expect("makes it");
-                let started = coordinator::start(&transport, directory, "a:b", false).await;
+                let cluster = (Family::Store, "a:b");
+                let started = coordinator::start(&transport, directory, cluster, false).await;
                 let Ok(serving) = started else {
                     panic!("it does not start")
                 };

@@ -22,7 +22,7 @@ use crate::own_name;
 use crate::progress;
 use plinth_control::controller;
 use plinth_control::placement::{self, RoleKind};
-use plinth_coordination::{ClusterFile, Coordinators, coordinator, election, key_file};
+use plinth_coordination::{ClusterFile, Coordinators, Family, coordinator, election, key_file};
 use plinth_core::Uid;
 use plinth_protocol::control::{
     AdoptKeys, ClusterInfo, GetClusterInfo, Locality, ProcessClass, RegisterWorker,
@@ -272,7 +272,8 @@ async fn start_coordinator(
     let (key, named) = (config.cluster.key(), &config.cluster.coordinators);
     let must = directory.must_have_registers(named.iter().any(|place| transport.is_at(place)));
     let must = must.await;
-    let coordinator = coordinator::start(transport, &directory.path, &key, must).await?;
+    let cluster = (Family::Store, &key[..]);
+    let coordinator = coordinator::start(transport, &directory.path, cluster, must).await?;
     if let Some(line) = coordinator.lost.get()
         && named.len() == 1
         && transport.is_at(&named[0])

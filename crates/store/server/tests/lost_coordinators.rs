@@ -1,15 +1,15 @@
 //! Servers that have lost their registers as coordinators, or run twice over one data directory.
 
 use crate::common::{Cluster, address, commits, move_to, reads, some_seconds};
-use plinth_coordination::Family;
-use plinth_core::DatabaseConfig;
+use plinth_coordination::{Family, coordinator};
 use plinth_core::codec::Codec;
+use plinth_core::{DatabaseConfig, Error};
 use plinth_protocol::control::DatabaseState;
 use plinth_protocol::coordination::{CoordinatedValue, Generation, WriteRegister, coordinator};
 use plinth_protocol::database::DatabaseId;
 use plinth_protocol::log::LogSystem;
 use plinth_rpc::Transport;
-use plinth_runtime::sim::{Locality, SimConfig, Simulation, control};
+use plinth_runtime::sim::{KillKind, Locality, SimConfig, Simulation, control};
 use plinth_server::NotCreated;
 use std::path::Path;
 
@@ -156,7 +156,7 @@ fn a_wish_for_a_database_that_nothing_fulfils_gives_way_to_another() {
 }
 
 /// Has the coordinator keep this state, before anybody has made a database.
-async fn keep(transport: &Transport, state: bytes::Bytes) {
+async fn keep(transport: &Transport, state: bytes::Bytes) -> Result<(), Error> {
     some_seconds(1).await;
     let request = WriteRegister {
         register: "a:b".into(),
@@ -172,7 +172,36 @@ async fn keep(transport: &Transport, state: bytes::Bytes) {
     };
     let endpoint = coordinator(address(1)).endpoint::<WriteRegister>();
     let written = transport.call(&endpoint, request).await;
-    assert!(written.expect("answers").accepted);
+    written.map(|reply| assert!(reply.accepted))
+}
+
+/// A coordinator of this system in the place of the first server.
+async fn coordinate(family: Family) {
+    let transport = Transport::listen(address(1)).await.expect("listens");
+    let (directory, cluster) = (Path::new("/data"), (family, "a:b"));
+    let started = coordinator::start(&transport, directory, cluster, true).await;
+    started.expect("starts").life.await;
+}
+
+#[test]
+fn a_coordinator_takes_no_state_of_another_system_and_tells_strangers_whose_it_is() {
+    let simulation = Simulation::new(1, SimConfig::default());
+    let cluster = Cluster::start(&simulation, 1, 1);
+    simulation.run(async move {
+        let transport = Transport::client();
+        for strange in ["farmrec2 and so on", "\0\0\0\0\0\0\0\0map"] {
+            let refused = keep(&transport, strange.into()).await;
+            assert_eq!(refused, Err(Error::wrong_connection_file));
+        }
+        for stranger in [Family::Farm, Family::Delos] {
+            let behind = stranger.other_behind(&transport, &cluster.file).await;
+            assert_eq!(behind, Some(Family::Store));
+        }
+        let own = Family::Store.other_behind(&transport, &cluster.file).await;
+        assert_eq!(own, None);
+        let database = cluster.create_now("single").await;
+        assert!(commits(&database, "first").await);
+    });
 }
 
 #[test]
@@ -193,7 +222,8 @@ fn a_state_of_another_format_is_not_taken_for_one_of_ours() {
                 generations: vec![],
             },
         };
-        keep(&Transport::client(), state.to_bytes()).await;
+        let kept = keep(&Transport::client(), state.to_bytes()).await;
+        kept.expect("kept");
         let said = cluster.status_with("standing_still").await;
         assert!(said.contains("has format 4, and this version"), "{said}");
     });
@@ -205,7 +235,16 @@ fn a_state_of_another_system_is_told_by_its_name() {
     let cluster = Cluster::start(&simulation, 1, 1);
     simulation.run(async move {
         let transport = Transport::client();
-        keep(&transport, "farmrec2 and so on".into()).await;
+        // From before coordinators looked at it, or from one of that system.
+        some_seconds(1).await;
+        cluster.kill(1);
+        let start = || Box::pin(coordinate(Family::Farm)) as _;
+        let farm = control().start_process(cluster.machine(1), address(1), start);
+        keep(&transport, "farmrec2 and so on".into())
+            .await
+            .expect("kept");
+        control().kill_process(farm, KillKind::Kill);
+        cluster.restart(1);
         let said = cluster.status_with("standing_still").await;
         assert!(
             said.contains("those of the in-memory engine, not of the store"),

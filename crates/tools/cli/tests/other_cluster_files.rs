@@ -94,12 +94,15 @@ fn is_told(file: &str, command: &str, of: &str, system: &str) {
 }
 
 #[test]
-fn a_file_that_was_written_by_hand_is_of_the_system_whose_state_its_coordinators_keep() {
+fn a_file_that_was_written_by_hand_is_of_the_system_whose_processes_are_its_coordinators() {
     let farm = "the in-memory engine";
     let mut machines = Machines::new("written-for-the-farm", 3);
+    let keys = Command::new(BINARY)
+        .args(["keys", "new", "-C", &machines.file()])
+        .output();
+    assert!(keys.expect("the binary was built").status.success());
     (0..3).for_each(|i| machines.start(i));
-    assert!(machines.create().status.success());
-    machines.whole();
+    machines.until(|status| status["coordinators"][0]["answers"] == true);
     let data = machines.directory.file("data").display().to_string();
     let listen = format!("127.0.0.1:{}", free_ports(2));
     let server = format!("server --listen {listen} --data-dir {data}");
@@ -110,12 +113,15 @@ fn a_file_that_was_written_by_hand_is_of_the_system_whose_state_its_coordinators
     ] {
         is_told(&machines.file(), command, farm, " farm");
     }
+    assert!(machines.create().status.success());
+    machines.whole();
+    is_told(&machines.file(), "status --timeout 2", farm, " farm");
+    is_told(&machines.file(), &server, farm, " farm");
     machines.whole();
 
     let cluster = Cluster::stopped("written-for-the-store", 1, &[]);
     cluster.write_cluster_file(1);
     let _server = Server(cluster.start_server(0));
-    cluster.cli("configure new single memory");
     let file = cluster.cluster_file().display().to_string();
     let server = format!("farm server --listen {listen} --data-dir {data}-of-farm");
     for command in [
@@ -126,7 +132,10 @@ fn a_file_that_was_written_by_hand_is_of_the_system_whose_state_its_coordinators
     ] {
         is_told(&file, command, "the store", "");
     }
-    cluster.cli("set a 1");
+    cluster.cli("configure new single memory; set a 1");
+    is_told(&file, "farm create --machines 3", "the store", "");
+    is_told(&file, "farm status", "the store", "");
+    cluster.cli("set a 2");
 }
 
 /// Directories of commands that start several servers, and of single servers.
@@ -241,7 +250,7 @@ fn a_directory_one_level_off_is_refused_before_anything_is_made_in_it() {
     written(&directory, "above/plinth.cluster", &format!("dev:{ID}"));
     written(&directory, "above/4500/process", "a server");
     written(&directory, "farms/farm-ab/1/farm", "a machine");
-    for place in ["above", "farms/farm-ab"] {
+    for place in ["above", "farms", "farms/farm-ab"] {
         written(&directory, &format!("{place}/plinth.lock"), "nobody"); // a server locks it before it looks
     }
     for (dev, place, whose) in [
@@ -265,6 +274,7 @@ fn a_directory_one_level_off_is_refused_before_anything_is_made_in_it() {
     let machine = format!("farm server --listen 127.0.0.1:4500 -C {farm}");
     let replica = "delos server --listen 127.0.0.1:4500";
     let (of_store, of_farm) = ("like 4500 of the store", "like 1 of the in-memory engine");
+    let two_levels = "like farm-ab/1 of the in-memory engine";
     for (command, place, whose) in [
         (&server[..], "above", of_store),
         (&machine, "above", of_store),
@@ -273,6 +283,10 @@ fn a_directory_one_level_off_is_refused_before_anything_is_made_in_it() {
         (&machine, "farms/farm-ab", of_farm),
         (replica, "farms/farm-ab", of_farm),
         ("table server", "farms/farm-ab", of_farm),
+        (&server, "farms", two_levels),
+        (&machine, "farms", two_levels),
+        (replica, "farms", two_levels),
+        ("table server", "farms", two_levels),
     ] {
         refuses_directory(&directory, command, place, whose);
     }

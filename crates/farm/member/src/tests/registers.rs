@@ -4,7 +4,7 @@ use super::records::{cluster, seat};
 use crate::register::{from_bytes, to_bytes};
 use crate::{CoordinatedRegister, LocalRegister, Record, Register};
 use bytes::Bytes;
-use plinth_coordination::{ClusterFile, coordinator, places};
+use plinth_coordination::{ClusterFile, Family, coordinator, places};
 use plinth_core::Uid;
 use plinth_rpc::Transport;
 use plinth_runtime::sim::{KillKind, Locality, ProcessId, SimConfig, Simulation, control};
@@ -25,7 +25,8 @@ async fn coordinate(n: u8) {
     disk::create_dir_all(directory).await.expect("a directory");
     disk::sync_dir(Path::new("/")).await.expect("its name");
     let transport = Transport::listen(address(n)).await.expect("it listens");
-    let started = coordinator::start(&transport, directory, &file().key(), false).await;
+    let cluster = (Family::Farm, &file().key()[..]);
+    let started = coordinator::start(&transport, directory, cluster, false).await;
     started.expect("it starts").life.await;
 }
 
