@@ -160,7 +160,8 @@ const HELP: Help = Help {
         ("Reading", &[
             page("get", "KEY", "show the value of a key", "get hello"),
             page("getrange", "BEGIN [END] [LIMIT]",
-                "show the pairs from BEGIN up to, and without, END; without END, those that begin with BEGIN",
+                "show the pairs from BEGIN up to, and without, END; without END, those that begin with BEGIN; LIMIT \
+                is 25 unless it is said",
                 "getrange user/a user/n 100"),
         ]),
         ("Writing", &[
@@ -385,7 +386,9 @@ impl Session {
         let read = async |tx: &Transaction<Access>| {
             let begin = KeySelector::first_greater_or_equal(begin.clone());
             let end = KeySelector::first_greater_or_equal(end.clone());
-            tx.get_range(begin, end, RangeOptions::limit(limit)).await
+            // One more tells whether there are more.
+            let limit = RangeOptions::limit(limit.saturating_add(1));
+            tx.get_range(begin, end, limit).await
         };
         let found = self.read(read).await?;
         Ok(Answer::Rows(found.rows, limit, false))

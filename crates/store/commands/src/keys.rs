@@ -57,7 +57,7 @@ enum Command {
         #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = seconds_within(1..=86_400))]
         timeout: u64,
     },
-    /// Let those in who have no key. Servers follow a change of their file at once
+    /// Let those in who have no key. Servers follow a change of their file within a second or two
     #[command(after_help = plinth_terminal::examples(&[
         (
             "plinth keys open -C plinth.cluster",

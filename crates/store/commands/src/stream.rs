@@ -324,6 +324,13 @@ impl Create {
     }
 
     async fn run(&self) -> Outcome {
+        if let (Some(whole), false) = (self.stream.is_part_of(), self.append) {
+            return Err(format!(
+                "{} would be {whole}; it is made with --append, and a new one by what it is a part of; choose \
+                 another name",
+                self.stream.name
+            ));
+        }
         let (name, options) = (self.stream.key()?, self.options()?);
         let connection = connected(&self.stream.cluster).await?;
         let mut before = false;

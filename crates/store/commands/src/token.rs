@@ -8,8 +8,8 @@ use plinth_runtime::unix_time_ms;
 use plinth_terminal::Outcome;
 use plinth_terminal::commands::{Commands, wrong_usage};
 use plinth_terminal::keys;
-use plinth_terminal::numbers::{parse_time, within};
 use plinth_terminal::outputs::why_not_read;
+use plinth_terminal::seconds::in_bounds;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -80,9 +80,9 @@ struct SignArguments {
     #[arg(long, value_name = "PREFIX", value_parser = parse_prefix)]
     write: Vec<Bytes>,
     /// Grant reads and writes of the tenant with this number, as `gettenant` shows it. May be given several times
-    #[arg(long, value_name = "NUMBER", value_parser = within::<u64>(..))]
+    #[arg(long, value_name = "NUMBER", value_parser = parse_tenant)]
     tenant: Vec<u64>,
-    /// How long it is good: 90s, 15m, 12h or 30d
+    /// How long it is good: seconds, or a time such as 90s, 15m, 12h or 30d
     #[arg(long = "for", value_name = "TIME", value_parser = parse_seconds)]
     seconds: u64,
     /// For this cluster alone: the part of its cluster file before the `@`. May be given several times
@@ -100,6 +100,14 @@ fn parse_prefix(text: &str) -> Result<Bytes, String> {
         .ok_or_else(|| "a `\\` is followed by another or by xNN".into())
 }
 
+/// Names change, and numbers do not.
+fn parse_tenant(text: &str) -> Result<u64, String> {
+    let wanted = || {
+        format!("expected the tenant's number: `plinth cli --exec \"gettenant {text}\"' shows it")
+    };
+    text.parse().map_err(|_| wanted())
+}
+
 /// The name of a cluster, as its servers compare it.
 fn parse_cluster(text: &str) -> Result<String, String> {
     let file = ClusterFile::parse(&format!("{text}@127.0.0.1:1"));
@@ -109,14 +117,7 @@ fn parse_cluster(text: &str) -> Result<String, String> {
 }
 
 fn parse_seconds(text: &str) -> Result<u64, String> {
-    let wrong = || "a time is a number and s, m, h or d, such as 12h".to_owned();
-    // A number alone might be meant as anything.
-    let has_unit = text.ends_with(['s', 'm', 'h', 'd']) && !text.ends_with("ms");
-    let seconds = parse_time(text).ok().filter(|_| has_unit);
-    match seconds {
-        Some(seconds) if (1.0..1e15).contains(&seconds) => Ok(seconds as u64),
-        _ => Err(wrong()),
-    }
+    in_bounds(text, 1.0, 1e15).map(|seconds| seconds as u64)
 }
 
 fn print(key: &SigningKey) -> String {
@@ -234,17 +235,11 @@ mod tests {
     fn times_and_prefixes_are_read_as_they_are_written() {
         assert_eq!(parse_seconds("90s"), Ok(90));
         assert_eq!(parse_seconds("2h"), Ok(7200));
+        assert_eq!(parse_seconds("90"), Ok(90));
+        assert_eq!(parse_tenant("3"), Ok(3));
+        assert!(parse_tenant("web").is_err_and(|line| line.contains("gettenant web")));
         assert_eq!(parse_seconds("30d"), Ok(30 * 24 * 3600));
-        for wrong in [
-            "",
-            "h",
-            "0s",
-            "-1s",
-            "5",
-            "5w",
-            "99999999999999999999d",
-            "é",
-        ] {
+        for wrong in ["", "h", "0s", "-1s", "5w", "99999999999999999999d", "é"] {
             assert!(parse_seconds(wrong).is_err(), "{wrong}");
         }
         assert_eq!(parse_prefix("app\\x00"), Ok(Bytes::from_static(b"app\0")));

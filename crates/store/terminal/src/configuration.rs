@@ -279,7 +279,7 @@ fn unknown(command: &Command, name: &str) -> String {
         refused
             .as_ref()
             .and_then(|error| match error.get(ContextKind::SuggestedArg)? {
-                ContextValue::String(nearest) => Some(nearest.trim_start_matches('-').to_owned()),
+                ContextValue::String(nearest) => present(command, nearest.trim_start_matches('-')),
                 _ => None,
             });
     // A name that differs by `_` and `-` alone is the one that is meant.
@@ -291,6 +291,11 @@ fn unknown(command: &Command, name: &str) -> String {
             command.get_bin_name().unwrap_or(command.get_name())
         ),
     }
+}
+
+/// The name that a flag has now. It may be found by a former one.
+fn present(command: &Command, name: &str) -> Option<String> {
+    Some(of_name(command, name)?.get_long()?.to_owned())
 }
 
 /// The flag of this long name. Hidden ones are for programs that start the process, and no entries.

@@ -7,6 +7,7 @@ use plinth_core::key::printable;
 use plinth_protocol::control::RegisterWorker;
 use plinth_runtime::unix_time_ms;
 use plinth_terminal::Outcome;
+use plinth_terminal::numbers::parse_time;
 use plinth_terminal::shell::answer::Answer;
 
 #[derive(Clone, PartialEq, Debug)]
@@ -50,11 +51,13 @@ pub fn parse(name: &str, words: &[Vec<u8>]) -> Result<Option<Distributing>, Stri
         ("maintenance", []) => Distributing::Maintenance,
         ("maintenance", ["off"]) => Distributing::EndMaintenance,
         ("maintenance", ["on", zone, seconds]) => {
-            let seconds: Option<f64> = seconds.parse().ok();
-            let seconds = seconds.filter(|s| *s > 0.0 && *s <= MAINTENANCE_SECONDS_MAX);
-            let seconds = seconds.ok_or_else(|| {
-                format!("maintenance: seconds are a number up to {MAINTENANCE_SECONDS_MAX}, which is a week")
-            })?;
+            let seconds =
+                parse_time(seconds).map_err(|why| format!("maintenance: {why}, up to a week"))?;
+            if seconds <= 0.0 || seconds > MAINTENANCE_SECONDS_MAX {
+                return Err(format!(
+                    "maintenance: seconds are a number up to {MAINTENANCE_SECONDS_MAX}, which is a week"
+                ));
+            }
             Distributing::Maintain((*zone).into(), seconds)
         }
         _ => return Ok(None),

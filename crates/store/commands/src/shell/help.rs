@@ -9,7 +9,8 @@ const HELP: Help = Help {
         ("Reading", &[
             page("get", "KEY", "show the value of a key", "get hello"),
             page("getrange", "BEGIN [END] [LIMIT]",
-                "show the pairs from BEGIN up to, and without, END; without END, those that begin with BEGIN",
+                "show the pairs from BEGIN up to, and without, END; without END, those that begin with BEGIN; LIMIT \
+                is 25 unless it is said",
                 "getrange user/a user/n 100"),
             page("getrangekeys", "BEGIN [END] [LIMIT]", "as getrange, but only the keys", "getrangekeys user/"),
             page("getversion", "", "show the read version of the transaction, or the newest one", "getversion"),

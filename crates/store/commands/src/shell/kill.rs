@@ -2,6 +2,7 @@
 
 use crate::registered::registered;
 use plinth_core::Uid;
+use plinth_core::similar::question;
 use plinth_protocol::control::{ClusterInfo, GetClusterInfo, KillRole, RegisterWorker, WORKER};
 use plinth_protocol::role::Role;
 use plinth_rpc::Interface;
@@ -89,8 +90,9 @@ fn named(word: &str, processes: &[Victim], roles: &[Victim]) -> Outcome<Victim> 
     match (begun.next(), begun.next()) {
         (Some(one), None) => Ok(*one),
         (None, _) => Err(format!(
-            "`{word}' is neither the address of a process, as IP:PORT, nor the begin of a role's id; `kill list' \
-             lists them; nothing has been ended"
+            "{}`{word}' is neither the address of a process, as IP:PORT, nor the begin of a role's id; `kill list' \
+             lists them; nothing has been ended",
+            question(word, ["list", "all"])
         )),
         _ => Err(format!(
             "several roles have ids that begin with `{word}'; give more of it; nothing has been ended"

@@ -248,7 +248,7 @@ impl Session {
             return self.fail(Error::inverted_range).await;
         }
         let range = KeyRange::new(begin, end);
-        let options = RangeOptions::limit(limit);
+        let options = RangeOptions::limit(limit.saturating_add(1)); // whether there are more
         let read = self.read(async |t| t.get_rows(range.clone(), options, false).await);
         Ok(Answer::Rows(read.await?, limit, keys_only))
     }

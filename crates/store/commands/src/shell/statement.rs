@@ -1,5 +1,6 @@
 //! Parser of the shell's language, whose words are those of [`plinth_terminal::shell::words`].
 
+use super::complete::{self, Known};
 use super::distribution::{self, Distributing};
 use super::fileconfigure;
 use super::help::{self, unknown};
@@ -16,6 +17,7 @@ use plinth_core::{DatabaseConfig, EngineKind, Key, Uid, Value};
 use plinth_rpc::Place;
 use plinth_runtime::Duration;
 use plinth_terminal::choices::expected;
+use plinth_terminal::seconds::in_bounds;
 use plinth_terminal::shell::words::split;
 use std::os::unix::ffi::OsStrExt;
 
@@ -176,8 +178,30 @@ impl<'a> Words<'a> {
         String::from_utf8_lossy(&self.arguments[i]).to_ascii_lowercase()
     }
 
+    /// How it is written, behind the word that was meant where one is misspelt.
     fn usage(&self) -> String {
-        help::usage(&self.name).unwrap_or_else(|| unknown(&self.name))
+        match help::usage(&self.name) {
+            Some(usage) => self.meant() + &usage,
+            None => unknown(&self.name),
+        }
+    }
+
+    /// The question after the first word that may not stand where it does, if another one was meant.
+    fn meant(&self) -> String {
+        let words = std::iter::once(self.name.clone());
+        let words: Vec<String> = words
+            .chain((0..self.arguments.len()).map(|i| self.text(i)))
+            .collect();
+        let questions = (1..words.len()).map(|at| {
+            let mut known = complete::next(&words[..at], &Known::default());
+            known.sort_by_key(|word| !word.starts_with(&words[at])); // of those that are as near
+            match known.contains(&words[at]) {
+                true => String::new(),
+                false => question(&words[at], known.iter().map(String::as_str)),
+            }
+        });
+        let mut questions = questions.filter(|question| !question.is_empty());
+        questions.next().unwrap_or_default()
     }
 }
 
@@ -211,8 +235,7 @@ fn parse(words: &[Vec<u8>]) -> Result<Statement, String> {
         ("waitconnected", 0) => Statement::Wait { connected: true },
         ("waitopen", 0) => Statement::Wait { connected: false },
         ("sleep", 1) => {
-            let seconds: Option<f64> = text(0).parse().ok().filter(|s| (0.0..1e6).contains(s));
-            let seconds = seconds.ok_or_else(|| words.usage())?;
+            let seconds = in_bounds(&text(0), 0.0, 1e6).map_err(|why| format!("sleep: {why}"))?;
             Statement::Sleep(Duration::from_secs_f64(seconds))
         }
         ("configure", 1..) if text(0) == "new" => {
@@ -434,9 +457,12 @@ fn parse_file_configuration(words: &Words) -> Result<Statement, String> {
 fn parse_targets(words: &[Vec<u8>]) -> Result<Vec<Target>, String> {
     let parse = |word: &Vec<u8>| {
         let word = String::from_utf8_lossy(word);
-        Target::parse(&word).ok_or(format!(
-            "`{word}' is neither IP:PORT nor IP nor locality_zoneid:NAME"
-        ))
+        Target::parse(&word).ok_or_else(|| {
+            format!(
+                "{}`{word}' is neither IP:PORT nor IP nor locality_zoneid:NAME",
+                question(&word, ["no_wait", "force", "all"])
+            )
+        })
     };
     words.iter().map(parse).collect()
 }
@@ -551,6 +577,18 @@ mod tests {
     }
 
     #[test]
+    fn times_have_units_if_they_are_said() {
+        for (text, same) in [
+            ("sleep 2s", "sleep 2"),
+            ("maintenance on rack-1 30m", "maintenance on rack-1 1800"),
+            ("throttle on tag web 5 2h", "throttle on tag web 5 7200"),
+        ] {
+            assert_eq!(parse_all(text), parse_all(same));
+            assert!(parse_all(same).is_ok(), "{same}");
+        }
+    }
+
+    #[test]
     fn a_configuration_names_copies_engine_and_roles() {
         let parsed = |text: &str| match parse_all(text).expect("parses").remove(0) {
             Statement::ConfigureNew(config, force) => (config, force),
@@ -589,6 +627,19 @@ mod tests {
             ),
             ("configure FORCE", "usage: configure"),
             ("fileconfigure a b", "usage: fileconfigure [new] [force]"),
+            ("datadistribution of", "did you mean `off'? usage: data"),
+            ("datadistribution enable ssfailur", "`ssfailure'?"),
+            ("writemode of", "did you mean `off'?"),
+            ("status minimum", "did you mean `minimal'?"),
+            ("throttle lst", "did you mean `list'?"),
+            ("throttle disable aut", "did you mean `auto'?"),
+            ("tenant creat x", "did you mean `create'?"),
+            ("maintenance of", "did you mean `off'?"),
+            ("maintenance onn rack-1 5", "did you mean `on'?"),
+            ("exclude nowait 10.0.0.1:4500", "did you mean `no_wait'?"),
+            ("sleep x", "sleep: expected seconds, or a time such as 90s"),
+            ("maintenance on rack-1 8d", "maintenance: "),
+            ("throttle on tag web 5 x", "throttle: "),
             ("quit now", "usage: exit"),
             ("put a b", "did you mean `set'?"),
             ("del a", "did you mean `clear'?"),

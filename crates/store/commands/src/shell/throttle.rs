@@ -7,6 +7,7 @@ use plinth_core::transaction_tag::TransactionTag;
 use plinth_protocol::transaction::{PRIORITY_BATCH, PRIORITY_DEFAULT, PRIORITY_SYSTEM};
 use plinth_terminal::Outcome;
 use plinth_terminal::choices::unknown;
+use plinth_terminal::seconds::in_bounds;
 use plinth_terminal::shell::answer::Answer;
 
 /// Defaults, as in FoundationDB: transactions per second, and seconds.
@@ -85,7 +86,9 @@ fn parse_on(tag: TransactionTag, rest: &[&str]) -> Result<Throttling, String> {
             known.1
         }
     };
-    let seconds = number(1, SECONDS, "seconds")?;
+    let seconds = rest.get(1).map_or(Ok(SECONDS), |text| {
+        in_bounds(text, 0.0, 1e9).map_err(|why| format!("throttle: {why}"))
+    })?;
     let throttle = Manual {
         tag,
         priority,

@@ -44,7 +44,7 @@ pub enum Answer {
     /// The text for a person, and the id that a program needs of it.
     WithId(String, String),
     Value(Key, Option<Value>),
-    /// Rows, limit of the request, keys only.
+    /// Rows, with one behind the limit if there are more; limit of the request, keys only.
     Rows(Vec<(Key, Value)>, i32, bool),
     /// Version of a committed transaction; `None` if it only read.
     Committed(Option<Version>),
@@ -103,6 +103,9 @@ impl Answer {
     /// What a person should see beside rows.
     pub fn aside(&self, form: Form) -> Option<&str> {
         match self {
+            Answer::Rows(rows, limit, _) if form == Form::Tsv && is_cut(rows, *limit) => Some(
+                "these are not all: the limit has cut them; name a higher one behind END, or begin behind the last key",
+            ),
             Answer::Text(text)
             | Answer::Whole {
                 text, rows: None, ..
@@ -124,11 +127,12 @@ impl Answer {
                 vec![pair(key, value)]
             }
             Answer::Changed(key, None) => vec![vec![printable(key)]],
-            Answer::Rows(rows, _, true) => {
-                rows.iter().map(|(key, _)| vec![printable(key)]).collect()
-            }
-            Answer::Rows(rows, _, false) => {
-                rows.iter().map(|(key, value)| pair(key, value)).collect()
+            Answer::Rows(rows, limit, keys_only) => {
+                let row = |(key, value): &(Key, Value)| match keys_only {
+                    true => vec![printable(key)],
+                    false => pair(key, value),
+                };
+                within(rows, *limit).map(row).collect()
             }
             Answer::Version(version) => vec![vec![version.to_string()]],
             Answer::Roles(roles) => {
@@ -156,7 +160,7 @@ impl Answer {
             Answer::Value(key, None) => format!("`{}': not found", printable(key)),
             Answer::Rows(rows, limit, keys_only) => {
                 let mut lines = vec![String::new(), format!("Range limited to {limit} keys")];
-                lines.extend(rows.iter().map(|(key, value)| {
+                lines.extend(within(rows, *limit).map(|(key, value)| {
                     if *keys_only {
                         format!("`{}'", printable(key))
                     } else {
@@ -201,7 +205,8 @@ impl Answer {
                         json!({"key": printable(key), "value": printable(value)})
                     }
                 };
-                json!({"ok": true, "limit": limit, "rows": rows.iter().map(row).collect::<Vec<_>>()})
+                let shown: Vec<_> = within(rows, *limit).map(row).collect();
+                json!({"ok": true, "limit": limit, "more": is_cut(rows, *limit), "rows": shown})
             }
             Answer::Committed(version) => json!({"ok": true, "committed_version": version}),
             Answer::Version(version) => json!({"ok": true, "version": version}),
@@ -223,6 +228,14 @@ impl Answer {
             Answer::Status { document, .. } => document.clone(),
         }
     }
+}
+
+fn within(rows: &[(Key, Value)], limit: i32) -> impl Iterator<Item = &(Key, Value)> {
+    rows.iter().take(limit.max(0) as usize)
+}
+
+fn is_cut(rows: &[(Key, Value)], limit: i32) -> bool {
+    rows.len() > limit.max(0) as usize
 }
 
 /// Each field of a document with its path, in order.
@@ -284,13 +297,30 @@ mod tests {
         );
         assert_eq!(
             Answer::Rows(rows, 25, true).render(Form::Json),
-            r#"{"limit":25,"ok":true,"rows":[{"key":"a"}]}"#
+            r#"{"limit":25,"more":false,"ok":true,"rows":[{"key":"a"}]}"#
         );
         assert_eq!(
             Answer::Value("a".into(), None).render(Form::Json),
             r#"{"found":false,"key":"a","ok":true,"value":null}"#
         );
     }
+    #[test]
+    fn a_list_that_the_limit_has_cut_says_so_to_programs() {
+        let rows: Vec<(Key, Value)> = vec![("a".into(), "1".into()), ("b".into(), "2".into())];
+        let cut = Answer::Rows(rows.clone(), 1, false);
+        assert_eq!(cut.render(Form::Tsv), "a\t1");
+        assert!(
+            cut.aside(Form::Tsv)
+                .is_some_and(|line| line.contains("not all"))
+        );
+        assert_eq!(
+            cut.render(Form::Json),
+            r#"{"limit":1,"more":true,"ok":true,"rows":[{"key":"a","value":"1"}]}"#
+        );
+        assert!(!cut.render(Form::Text).contains("`b'"));
+        assert_eq!(Answer::Rows(rows, 2, false).aside(Form::Tsv), None);
+    }
+
     #[test]
     fn rows_for_other_programs_have_a_line_each_and_tabs_only_between_fields() {
         let tsv = |answer: Answer| answer.render(Form::Tsv);
