@@ -65,24 +65,31 @@ pub fn file_in(directory: &Path) -> PathBuf {
 }
 
 /// Writes the registers of a coordinator that has promised nothing. Only for a directory that never had registers:
-/// those of this cluster that are there, from a start that was interrupted, stay, and those of another are an error.
+/// those of this cluster that are there, from a start that was interrupted, stay. Those of another that have promised
+/// something are an error; a start that was interrupted for good may have left some that have not.
 pub fn begin<'a>(directory: &'a Path, cluster: &'a str) -> Boxed<'a, std::io::Result<()>> {
     Box::pin(async move {
         let path = file_in(directory);
-        if !disk::exists(&path).await? {
-            let registers = Registers::new(cluster.to_string());
-            let written = disk::write_file_durably(&path, registers.encode()).await;
-            return written.map(drop);
+        if disk::exists(&path).await? {
+            // It may be visible and not yet durable.
+            disk::sync_dir(directory).await?;
+            let found = Registers::decode(&disk::read_file(&path).await?);
+            let line = match found {
+                Some(found) if found.cluster == cluster => return Ok(()),
+                Some(found) if found == Registers::new(found.cluster.clone()) => None,
+                Some(found) => Some(format!(
+                    "{FILE_NAME} belongs to the cluster {}",
+                    found.cluster
+                )),
+                None => Some(format!("{FILE_NAME} is damaged")),
+            };
+            if let Some(line) = line {
+                return Err(std::io::Error::new(std::io::ErrorKind::AlreadyExists, line));
+            }
         }
-        // It may be visible and not yet durable.
-        disk::sync_dir(directory).await?;
-        let found = Registers::decode(&disk::read_file(&path).await?);
-        let line = match found {
-            Some(registers) if registers.cluster == cluster => return Ok(()),
-            Some(registers) => format!("{FILE_NAME} belongs to the cluster {}", registers.cluster),
-            None => format!("{FILE_NAME} is damaged"),
-        };
-        Err(std::io::Error::new(std::io::ErrorKind::AlreadyExists, line))
+        let registers = Registers::new(cluster.to_string());
+        let written = disk::write_file_durably(&path, registers.encode()).await;
+        written.map(drop)
     })
 }
 
@@ -510,7 +517,9 @@ mod tests {
             let directory = Path::new("/data");
             let path = file_in(directory);
             disk::create_dir_all(directory).await.expect("made");
-            let mut registers = Registers::new("a:b".into());
+            begin(directory, "e:f").await.expect("none are there");
+            begin(directory, "a:b").await.expect("nothing was promised");
+            let (mut registers, _) = load(&path, "a:b", true).await.expect("they are a:b's");
             let asked = registers.read(&ReadRegister {
                 register: "a:b".into(),
                 generation: Default::default(),

@@ -135,6 +135,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_replica_that_was_cut_short_between_its_files_is_begun_anew_in_any_service() {
+        use plinth_runtime::sim::{Locality, SimConfig, Simulation};
+        let simulation = Simulation::new(1, SimConfig::default());
+        let machine = simulation.add_machine(Locality::default());
+        let ran = simulation.run_on(machine, async {
+            let directory = Path::new("/data");
+            disk::create_dir_all(directory).await.expect("made");
+            let of = |service: &str| {
+                let service = ClusterFile::parse(service).expect("a file");
+                Identity::draw(service, "lock", "a", ([10, 0, 0, 1], 1).into())
+            };
+            let first = of("locks:a1@10.0.0.1:1");
+            first.save(directory).await.expect("saved");
+            let removed = disk::remove(&directory.join(FILE)).await;
+            removed.expect("it was cut short before its last file");
+            let second = of("locks:a2@10.0.0.1:1");
+            second.save(directory).await.expect("it is tried again");
+            assert_eq!(Identity::load(directory).await, Ok(Some(second)));
+        });
+        ran.expect("it comes to its end");
+    }
+
+    #[test]
     fn an_identity_comes_back_and_a_damaged_one_does_not_pass() {
         let service = ClusterFile::parse("locks:a1@10.0.0.1:1").expect("a file");
         let one = Identity {
