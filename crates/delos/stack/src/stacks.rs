@@ -219,8 +219,13 @@ impl<L: SharedLog + 'static, D: Application> Standard<L, D> {
     /// # Errors
     /// Those of the proposal.
     pub async fn back_up(&self, place: &str) -> std::result::Result<Told, Lost> {
+        // Before the engine is on, which would go on with the former place.
+        let is_empty = match self.backup.claim(place).await {
+            Ok(is_empty) => is_empty,
+            Err(line) => return Ok(Err(line)),
+        };
         match self.switch(log_backup::GUARD, true).await? {
-            Ok(_) => self.backup.start(place).await,
+            Ok(_) => self.backup.start(place, is_empty).await,
             Err(refused) => Ok(Err(refused)),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::backup::objects::Origin;
-use crate::backup::{Backups, directories};
+use crate::backup::{Backups, Directory, claim, directories};
 use crate::engines::view_tracking::EJECT_AFTER;
 use crate::engines::{batching, log_backup, session_order};
 use crate::stacks::{ENGINES, Standard};
@@ -55,6 +55,26 @@ async fn switch_all_on(replica: &Whole) {
             .expect("it runs")
             .expect("all have it");
     }
+}
+
+#[test]
+fn a_place_that_is_refused_leaves_the_backup_off() {
+    on_a_machine(async {
+        let log = open_log().await;
+        let one = whole(&log, 1, EngineKind::Memory).await;
+        let session = one.back_up("/good").await.expect("it runs");
+        session.expect("the place is good");
+        let off = one.switch(log_backup::GUARD, false).await.expect("it runs");
+        off.expect("it is there");
+        let other = Origin::new("other:1", "notes", "other");
+        let claimed = claim(&Directory("/others".into()), &other).await;
+        assert_eq!(claimed, Ok(true));
+        let refused = one.back_up("/others").await.expect("it runs");
+        let line = refused.expect_err("it is another's");
+        assert!(line.contains("the backup of another service"), "{line}");
+        one.stack.sync().await.expect("it runs");
+        assert_eq!(one.backup.backup(), Ok(None), "it is off");
+    });
 }
 
 #[test]

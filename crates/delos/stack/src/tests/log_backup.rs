@@ -89,7 +89,8 @@ impl Copying {
     /// Switches the engine on and names the place.
     async fn back_up(&self) {
         GUARD.switch(&self.base, true).await.expect("it runs");
-        let started = self.top.start(PLACE).await.expect("it runs");
+        let is_empty = self.top.claim(PLACE).await.expect("the place is good");
+        let started = self.top.start(PLACE, is_empty).await.expect("it runs");
         started.expect("the place is good");
     }
 
@@ -146,9 +147,8 @@ fn the_log_is_copied_by_all_and_restored_to_any_position() {
         let (one, two) = (copying(&log, 1).await, copying(&log, 2).await);
         notes(&one.top, 0..1500).await;
         sleep(Duration::from_secs(60)).await;
-        let early = one.top.start(PLACE).await.expect("it runs");
+        let early = one.top.start(PLACE, true).await.expect("it runs");
         assert!(early.is_err(), "the engine is off");
-        shelf().remove("service").await.expect("it was made");
         let all = one
             .base
             .store()
@@ -308,7 +308,7 @@ fn a_place_with_the_backup_of_another_service_is_refused() {
         let log = open_log().await;
         let one = copying(&log, 1).await;
         GUARD.switch(&one.base, true).await.expect("it runs");
-        let started = one.top.start(PLACE).await.expect("it runs");
+        let started = one.top.claim(PLACE).await;
         let error = started.expect_err("it is another's");
         assert!(
             error.contains("the backup of another service, \"other\""),

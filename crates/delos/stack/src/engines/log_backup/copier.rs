@@ -148,19 +148,25 @@ impl<E: Engine, L: SharedLog + 'static> LogBackupBelow<E, L> {
         }
     }
 
-    /// Names the place of the backup, which begins there, or goes on. The engine is on. The session.
+    /// Makes a place this service's, and nothing else. True if it was empty.
     ///
     /// # Errors
-    /// A line: the place cannot be used, or is another service's. Or those of the proposal.
-    pub async fn start(&self, place: &str) -> std::result::Result<Said<LogPos>, Lost> {
-        let opened = match self.open(place) {
-            Ok(opened) => opened,
-            Err(line) => return Ok(Err(line)),
-        };
-        let is_empty = match claim(opened.as_ref(), &self.backups.origin).await {
-            Ok(is_empty) => is_empty,
-            Err(line) => return Ok(Err(line)),
-        };
+    /// A line: the place cannot be used, or is another service's.
+    pub async fn claim(&self, place: &str) -> Said<bool> {
+        let opened = self.open(place)?;
+        claim(opened.as_ref(), &self.backups.origin).await
+    }
+
+    /// Names the place of the backup, which was [claimed](Self::claim): the backup begins there, or goes on. The
+    /// engine is on. The session.
+    ///
+    /// # Errors
+    /// Those of the proposal.
+    pub async fn start(
+        &self,
+        place: &str,
+        is_empty: bool,
+    ) -> std::result::Result<Said<LogPos>, Lost> {
         let answer = self
             .down
             .propose(GUARD.own(&start(place, is_empty)))
