@@ -3,8 +3,8 @@
 use super::ClusterArgument;
 use super::keeping::Backups;
 use plinth_coordination::Coordinators;
-use plinth_farm_member::CoordinatedRegister;
-use plinth_farm_server::{Asked, caller, create, survey, unless_denied};
+use plinth_farm_member::{CoordinatedRegister, Register};
+use plinth_farm_server::{Asked, caller, check_room, create, survey, unless_denied};
 use plinth_runtime::{Duration, timeout};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::telling;
@@ -33,9 +33,9 @@ pub struct PlanArguments {
     /// end of all its processes
     #[arg(long)]
     durable: bool,
-    /// Where a new cluster has the replicas that do not lead their region; on disk only if it is durable
+    /// Where a new cluster has the replicas that do not lead their region: memory, or, if it is durable, disk
     /// [default: memory]
-    #[arg(long, value_name = "WHERE", value_enum)]
+    #[arg(long, value_name = "WHERE", value_parser = Backups::parser(), hide_possible_values = true)]
     backups: Option<Backups>,
 }
 
@@ -88,7 +88,13 @@ pub async fn run(arguments: &Arguments) -> Outcome {
     let transport = caller(&file);
     let register = CoordinatedRegister::new(&transport, &Coordinators::from(file.clone()));
     let limit = Duration::from_secs(arguments.timeout);
-    let made = unless_denied(&transport, &file, create(&register, &plan));
+    let making = async {
+        if let Ok(None) = register.read().await {
+            check_room(&transport, &file, &plan).await?;
+        }
+        create(&register, &plan).await
+    };
+    let made = unless_denied(&transport, &file, making);
     let why = async { Some("no majority of the coordinators answers".into()) };
     let made = telling(timeout(limit, made), arguments.timeout, why).await;
     let (_, is_new) = made.unwrap_or_else(|| {

@@ -27,7 +27,7 @@ texts! {
         /// A configuration without it was taken, or another life of its machine has come.
         Removed = "the cluster goes on without this process: start it again, and it joins as a new member";
         /// While it waited, or before, a process of another host has come with the number of this machine.
-        Taken = "a process of another host has this number: choose another one with --machine, or none";
+        Taken = "a process of another host has this number: choose another one with --number, or none";
         /// Its clock, or the master's, has broken its bounds.
         Broken = "a clock has drifted or jumped beyond its bounds: start the process again when the clock is right";
         /// Nothing can go on in memory: the process must start again from its disk, if it has one.

@@ -18,6 +18,7 @@
 //! | `root` | where everything in a cluster is found |
 //! | `process` | a server: from its start to its end |
 //! | `guest` | a member without data, for shells |
+//! | `room` | whether processes have room for their memories in a cluster, before it is made |
 //! | `messages`, `status` | what a process says of itself |
 //! | `denial` | processes whose keys do not let them take part |
 //! | `survey` | what is known of a whole cluster, and what it lacks |
@@ -36,6 +37,7 @@ mod messages;
 mod metrics;
 mod plan;
 mod process;
+mod room;
 pub mod root;
 mod status;
 mod survey;
@@ -48,4 +50,5 @@ pub use machine::{Held, memory_directory};
 pub use messages::{AskStatus, MachineStatus};
 pub use plan::{Asked, Plan, RING_BYTES, check_backups, memory_socket, service_address};
 pub use process::{Config, OWNER, Tell, Work, create, has_disk, serve};
+pub use room::check_all as check_room;
 pub use survey::{Seen, Survey, survey};

@@ -114,6 +114,13 @@ pub fn start<'a>(
                 Err(error) if error.kind() == ErrorKind::InvalidInput => {
                     return Err(format!("no memory can be so large: {} MiB", mib(layout)));
                 }
+                Err(error) if error.kind() == ErrorKind::StorageFull => {
+                    return Err(format!(
+                        "machine {number}: {error}. --old-mib is a part of it. The regions stay as the cluster was \
+                         made: smaller ones need another cluster, with a cluster file and empty data directories of \
+                         its own"
+                    ));
+                }
                 Err(error) => return Err(format!("machine {number}: {error}")),
             }
         }

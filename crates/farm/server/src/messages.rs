@@ -1,6 +1,7 @@
 //! What operators ask a process, and what it says of itself.
 
 use plinth_core::{Uid, record};
+use plinth_farm_member::Cluster;
 use plinth_rpc::{Interface, requests};
 use std::net::SocketAddr;
 
@@ -54,10 +55,23 @@ record! {
         /// Which life of its machine it is; `None` before it has a number.
         pub life: Option<Uid>,
     }
+
+    /// Before a cluster is made: whether the process has room for its memory in it.
+    pub struct AskRoom {
+        pub cluster: Cluster,
+    }
+
+    pub struct Room {
+        /// Of its memory, which it may share with other processes of its host.
+        pub directory: String,
+        pub needed_bytes: u64,
+        pub free_bytes: u64,
+    }
 }
 
 requests! {
     AskStatus = 140 for Readers => MachineStatus;
+    AskRoom = 141 for Readers => Room;
 }
 
 pub const ROLE: Uid = PROCESS;

@@ -3,10 +3,10 @@
 use crate::denial::{caller, denial, other_state, silent_coordinators};
 use crate::join::{Joined, Joining};
 use crate::machine::{self, Held, Number};
-use crate::plan::{self, Asked, Plan, memory_socket};
+use crate::plan::{self, Asked, Plan, memory_socket, service_address};
 use crate::status::{Own, shares};
-use crate::survey::{counted, survey};
-use crate::{metrics, root};
+use crate::survey::{ask, counted, survey};
+use crate::{metrics, room, root};
 use plinth_coordination::{
     ClusterFile, Coordinators, Family, Tenant, cannot_use, coordinator, key_file,
 };
@@ -120,6 +120,12 @@ impl Config {
         self.public.unwrap_or(self.listen)
     }
 
+    /// Where its memory lies, and those of the other machines of this host.
+    fn memories(&self) -> PathBuf {
+        let directory = self.memory_directory.clone();
+        directory.unwrap_or_else(|| machine::memory_directory(&self.cluster))
+    }
+
     /// Where its memory is served.
     fn socket(&self) -> Result<SocketAddr, String> {
         if self.known().ip().is_unspecified() {
@@ -224,6 +230,7 @@ pub fn serve(config: Config) -> Boxed<'static, Result<(), String>> {
         }
         let own = Own::new(key.clone());
         let _status = own.serve(&transport);
+        let _room = room::serve(&transport, config.memories(), config.old_mib);
         let is_named = config.cluster.addresses().contains(&known);
         let (directory, tell) = (config.data_directory.clone(), config.tell.clone());
         let coordinating = async {
@@ -278,6 +285,10 @@ async fn find_record(
                     Err(error) => Err(other_state(register, error).await),
                 };
             };
+            if let Ok(None) = register.read().await {
+                let memories = config.memories();
+                room::check_own(config.known(), &asked.plan(), config.old_mib, &memories).await?;
+            }
             let (record, _) = create(register, &asked.plan()).await?;
             asked.check_made(&record.cluster)?;
             Ok(Some(record))
@@ -363,6 +374,31 @@ async fn number_of(config: &Config, record: &Record) -> Result<Number, String> {
     }
 }
 
+/// Refuses a number that was asked for and that another process has, of any host. One that does not answer may be
+/// gone, and is waited for.
+async fn check_number(
+    config: &Config,
+    transport: &Transport,
+    record: &Record,
+) -> Result<(), String> {
+    let Some(number) = config.machine else {
+        return Ok(());
+    };
+    let seats = record.machines.iter().chain(&record.waiting);
+    for seat in seats.filter(|seat| seat.machine == number) {
+        let Some(at) = seat.place.socket.and_then(service_address) else {
+            continue;
+        };
+        let status = ask(transport, &config.cluster, at).await;
+        if status.is_some_and(|status| status.life == Some(seat.id)) {
+            return Err(format!(
+                "--number {number}: the process at {at} is that machine; choose another number, or none"
+            ));
+        }
+    }
+    Ok(())
+}
+
 async fn live_once(
     config: &mut Config,
     ways: Ways<'_>,
@@ -429,14 +465,14 @@ async fn join(
     let coordinators = Coordinators::from(config.cluster.clone());
     let register = CoordinatedRegister::new(transport, &coordinators);
     let record = find_record(config, transport, &register, own).await?;
-    let directory = config.memory_directory.clone();
-    let directory = directory.unwrap_or_else(|| machine::memory_directory(&config.cluster));
+    let directory = config.memories();
     let sizes = plan::sizes(&record.cluster, config.old_mib);
     sizes
         .check()
         .map_err(|error| format!("--old-mib {}: {error}", config.old_mib))?;
     let layout = plan::layout(&record.cluster, &sizes, true);
     let wanted = number_of(config, &record).await?;
+    check_number(config, transport, &record).await?;
     let sparse = plan::sparse(&record.cluster, &sizes, true);
     let local = machine::start(&directory, &record, wanted, &layout, sparse).await?;
     config.held.set(&local);

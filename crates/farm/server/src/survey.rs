@@ -38,7 +38,8 @@ pub struct Survey {
     pub others: Vec<(SocketAddr, MachineStatus)>,
 }
 
-async fn ask(
+/// What the process at an address says, if it is one of this cluster.
+pub(crate) async fn ask(
     transport: &Transport,
     file: &ClusterFile,
     address: SocketAddr,
