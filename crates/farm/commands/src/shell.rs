@@ -10,7 +10,7 @@ use plinth_farm_structures::kv::{Database, RangeOptions, Transaction};
 use plinth_runtime::real::block_on;
 use plinth_runtime::{Boxed, Duration, Either, race, timeout};
 use plinth_terminal::Outcome;
-use plinth_terminal::connect::telling;
+use plinth_terminal::connect::{explain, telling};
 use plinth_terminal::interrupts;
 use plinth_terminal::numbers::seconds_within;
 use plinth_terminal::shell::answer::{Answer, FormArguments};
@@ -24,6 +24,10 @@ use std::path::PathBuf;
 /// Limit of rows of a range if the user names none.
 const ROWS_DEFAULT: i32 = 25;
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
+/// Follows what hinders a statement that changes something.
+const MAY_BE_DONE: &str =
+    "; what the statement changes may still be done, now or later: read it back";
+const LEFT: &str = "it has left the cluster";
 
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
@@ -62,14 +66,18 @@ fn own_address(to: SocketAddr) -> Outcome<IpAddr> {
 
 pub fn run(arguments: Arguments) -> Outcome {
     let outcome = block_on(serve(&arguments));
+    let outcome = outcome.map_err(|line| format!("farm cli: {line}"));
+    let outcome = runner::told(outcome, arguments.form.chosen());
     if let Err(line) = &outcome
         && arguments.exec.is_none()
     {
         // A thread may still wait for a line, and the process would wait for it.
-        plinth_terminal::say!("plinth: farm cli: {line}");
+        if !line.is_empty() {
+            plinth_terminal::say!("plinth: {line}");
+        }
         std::process::exit(interrupts::exit_code().into());
     }
-    outcome.map_err(|line| format!("farm cli: {line}"))
+    outcome
 }
 
 /// The names of the statements of `plinth farm cli`.
@@ -83,6 +91,12 @@ async fn serve(arguments: &Arguments) -> Outcome {
         Some(address) => address,
         None => own_address(file.addresses()[0])?,
     };
+    if let Some(directory) = arguments.memory_dir.as_deref().filter(|at| !at.is_dir()) {
+        plinth_terminal::say!(
+            "plinth: farm cli: --memory-dir {} is made: no machine of this host has its memory there",
+            directory.display()
+        );
+    }
     let limit = Duration::from_secs(arguments.timeout);
     let entering = Guest::enter(GuestConfig {
         cluster: file.clone(),
@@ -96,9 +110,13 @@ async fn serve(arguments: &Arguments) -> Outcome {
     // Boxed: the compiler has a limit for futures within futures.
     let using: Boxed<Outcome> = Box::pin(async {
         let database = timeout(limit, guest.database()).await;
-        let database = database.unwrap_or_else(|| Err(silence(&file, limit)))?;
+        let database = match database {
+            Some(opened) => opened?,
+            None => return Err(silence(&file, limit).await),
+        };
         let mut session = Session {
             database,
+            guest: &guest,
             file,
             limit,
             open: None,
@@ -109,26 +127,35 @@ async fn serve(arguments: &Arguments) -> Outcome {
         session.end(ran)
     });
     let outcome = match race(using, left.wait_until(Option::is_some)).await {
-        Either::Left(Err(line)) => {
-            // Statements may end before the member has looked at the clock.
-            guest.joined.node.member().look_at_clock();
-            Err(line)
-        }
-        Either::Left(Ok(())) => Ok(()),
-        Either::Right(()) => Err(String::new()),
+        Either::Left(outcome) => outcome,
+        Either::Right(()) => Err(String::new()), // between two statements
     };
-    let outcome = match (outcome, left.get()) {
-        (Err(_), Some(why)) => Err(format!("it has left the cluster: {why}")),
-        (outcome, _) => outcome,
+    let outcome = match outcome {
+        Err(line) if !line.contains(LEFT) => Err(why_left(&guest).unwrap_or(line)),
+        outcome => outcome,
     };
     guest.leave().await;
     outcome
 }
 
-fn silence(file: &ClusterFile, limit: Duration) -> String {
+/// Why the shell is no member any more, if so.
+fn why_left(guest: &Guest) -> Option<String> {
+    let node = &guest.joined.node;
+    // Statements may end before the member has looked at the clock.
+    node.member().look_at_clock();
+    Some(format!("{LEFT}: {}", node.left().get()?))
+}
+
+/// Of a cluster that does not answer: what it lacks, if that is known.
+async fn silence(file: &ClusterFile, limit: Duration) -> String {
+    let lacks = survey(&caller(file), file, LOOK_LIMIT).await.missing();
+    let lacks = match lacks.is_empty() {
+        true => "; `plinth farm status` tells what it lacks".to_owned(),
+        false => format!(": {}", lacks.join("; ")),
+    };
+    let seconds = limit.as_secs();
     format!(
-        "the cluster does not answer within {} s; `plinth farm status` tells what it lacks{}",
-        limit.as_secs(),
+        "the cluster does not answer within {seconds} s{lacks}{}",
         while_moving(file)
     )
 }
@@ -226,7 +253,8 @@ fn parse(words: &[Vec<u8>]) -> Outcome<Statement> {
     })
 }
 
-struct Session {
+struct Session<'a> {
+    guest: &'a Guest,
     database: Database<Access>,
     file: ClusterFile,
     limit: Duration,
@@ -234,7 +262,7 @@ struct Session {
     has_written: bool,
 }
 
-impl runner::Session for Session {
+impl runner::Session for Session<'_> {
     type Statement = Statement;
 
     fn completer(&self) -> Completer {
@@ -277,7 +305,7 @@ impl runner::Session for Session {
     }
 }
 
-impl Session {
+impl Session<'_> {
     async fn carry_out(&mut self, statement: Statement) -> Outcome<Answer> {
         match statement {
             Statement::Get(key) => {
@@ -326,8 +354,25 @@ impl Session {
         }
     }
 
-    async fn within<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Outcome<T> {
-        match timeout(self.limit, work).await {
+    /// Does what a statement asks for, in time.
+    async fn within<T>(
+        &self,
+        may_be_done: &str,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Outcome<T> {
+        let left = self.guest.joined.node.left();
+        let work = race(work, left.wait_until(Option::is_some));
+        let done = match timeout(self.limit, work).await {
+            Some(Either::Left(done)) => Some(done),
+            Some(Either::Right(())) => Some(Err(Error::shutdown_in_progress)),
+            None => None,
+        };
+        if let Some(Err(_)) = &done
+            && let Some(line) = why_left(self.guest)
+        {
+            return Err(line + may_be_done);
+        }
+        match done {
             // The store's text names the store's limit.
             Some(Err(Error::transaction_too_large)) => Err(format!(
                 "a transaction writes less than {} KiB to one machine: write it in parts ({})",
@@ -338,8 +383,8 @@ impl Session {
             Some(Err(Error::key_too_large)) => {
                 Err(key_too_large(self.database.tree().settings().key_bytes_max))
             }
-            Some(done) => done.map_err(|error| error.to_string()),
-            None => Err(silence(&self.file, self.limit)),
+            Some(done) => done.map_err(explain),
+            None => Err(silence(&self.file, self.limit).await + may_be_done),
         }
     }
 
@@ -349,10 +394,10 @@ impl Session {
         read: impl AsyncFn(&Transaction<Access>) -> Result<T, Error>,
     ) -> Outcome<T> {
         match &self.open {
-            Some(open) => self.within(read(open)).await,
+            Some(open) => self.within("", read(open)).await,
             None => {
-                self.within(self.database.run(async |tx| read(&tx).await))
-                    .await
+                let read = self.database.run(async |tx| read(&tx).await);
+                self.within("", read).await
             }
         }
     }
@@ -367,18 +412,21 @@ impl Session {
             write(&tx);
             Ok(())
         });
-        self.within(done).await?;
+        self.within(MAY_BE_DONE, done).await?;
         Ok(Answer::Text("Committed".into()))
     }
 
     async fn commit(&mut self) -> Outcome<Answer> {
         let open = self.open.take().ok_or("no transaction is open")?;
         self.has_written = false;
-        self.within(open.commit()).await?;
+        self.within(MAY_BE_DONE, open.commit()).await?;
         Ok(Answer::Text("Committed".into()))
     }
 
     async fn get_range(&self, begin: &Key, end: Option<Key>, limit: i32) -> Outcome<Answer> {
+        if end.as_ref().is_some_and(|end| begin > end) {
+            return Err(explain(Error::inverted_range));
+        }
         let end = end.unwrap_or_else(|| match prefix_end(begin) {
             Some(end) if !begin.is_empty() => end,
             _ => Key::from_static(SYSTEM_BEGIN),

@@ -279,6 +279,23 @@ fn tools_say_that_options_for_tls_are_of_no_use(machines: &Machines) {
     assert!(said.contains("options for TLS are given"), "{said}");
 }
 
+fn shells_are_answered(machines: &Machines) {
+    let inverted = machines.run("cli", &["--json", "--exec", "getrange b a"]);
+    assert_eq!(inverted.status.code(), Some(1));
+    let said: serde_json::Value = serde_json::from_slice(&inverted.stdout).expect("JSON");
+    let line = said["error"].as_str().unwrap_or_default();
+    assert!(line.ends_with("(2005); exchange begin and end"), "{line}");
+    let apart = machines.directory.file("apart").display().to_string();
+    let asked = ["--memory-dir", &apart, "--exec", "get a"];
+    let said = text(&machines.run("cli", &asked).stderr);
+    assert!(
+        said.contains(&format!("--memory-dir {apart} is made")),
+        "{said}"
+    );
+    let said = text(&machines.run("cli", &asked).stderr);
+    assert!(!said.contains("is made"), "it is there: {said}");
+}
+
 #[test]
 fn what_is_asked_wrongly_is_answered_with_one_line() {
     let mut machines = Machines::new("farm-wrong", 2);
@@ -298,18 +315,19 @@ fn what_is_asked_wrongly_is_answered_with_one_line() {
     assert!(error_line(&silent).contains("no majority of the coordinators answers"));
 
     machines.start(0);
-    let one = [
-        "--machines",
-        "1",
-        "--replication",
-        "1",
-        "--regions",
-        "1",
-        "--region-mib",
-        "8",
-    ];
+    let of_one = "--machines 1 --replication 1 --regions 1 --region-mib";
+    let of_one: Vec<&str> = of_one.split(' ').collect();
+    let too_large = machines.run("create", &[&of_one[..], &["1000000"]].concat());
+    let too_large = error_line(&too_large);
+    assert!(
+        too_large.contains("no room for the memories of such a cluster")
+            && too_large.trim_end().ends_with("nothing is made"),
+        "{too_large}"
+    );
+    let one = [&of_one[..], &["8"]].concat();
     assert!(machines.run("create", &one).status.success());
     machines.until(|status| status["serves"] == true);
+    shells_are_answered(&machines);
     tools_say_that_options_for_tls_are_of_no_use(&machines);
     let taken = machines.command(0, &[]);
     assert!(ends(taken).contains("another process has it"));
@@ -317,11 +335,20 @@ fn what_is_asked_wrongly_is_answered_with_one_line() {
     assert!(ends(machines.command(1, &[])).contains("cannot listen at"));
     drop(port);
     let number = machines.command(1, &["--machine", "0"]);
-    assert!(ends(number).contains("another process of this host is that machine"));
+    let line = format!(
+        "--number 0: the process at {} is that machine",
+        machines.address(0)
+    );
+    assert!(ends(number).contains(&line));
     let number = machines.command(1, &["--machine", "32"]);
     assert!(ends(number).contains("numbers are below 32"));
     let large = machines.command(1, &["--old-mib", "1000000"]);
-    assert!(ends(large).contains("no room for a memory of"));
+    let large = ends(large);
+    assert!(large.contains("no room for a memory of"), "{large}");
+    assert!(
+        large.contains("smaller ones need another cluster"),
+        "{large}"
+    );
     let memory = machines.directory.file("memory/machine-1.memory");
     std::fs::write(&memory, [7; 4096]).expect("written");
     let damaged = ends(machines.command(1, &[]));
