@@ -267,10 +267,13 @@ async fn keep_page(listen: SocketAddr, page: Option<&Page>) -> Infallible {
 
 async fn shell(arguments: Shell) -> Outcome {
     let form = arguments.form.chosen();
-    let connecting = Session::connect(arguments.connect, &arguments.tls, arguments.timeout);
-    let mut session = connecting.await?;
-    let ran = runner::run(&mut session, arguments.exec.as_deref(), form).await;
-    runner::told(session.end(ran), form)
+    let using = async {
+        let connecting = Session::connect(arguments.connect, &arguments.tls, arguments.timeout);
+        let mut session = connecting.await?;
+        let ran = runner::run(&mut session, arguments.exec.as_deref(), form).await;
+        session.end(ran)
+    };
+    runner::told(using.await, form)
 }
 
 #[cfg(test)]

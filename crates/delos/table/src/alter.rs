@@ -151,6 +151,13 @@ pub fn create_table(tx: &mut RwTx, asked: proto::Table) -> Result<(), Ended> {
     for column in asked.columns {
         add(&mut schema, column)?;
     }
+    if asked.key.is_empty() {
+        return refuse!(
+            BadRequest,
+            "a primary key has 1 to {} columns: add `primary key (…)`",
+            limits::KEY_COLUMNS
+        );
+    }
     schema.key = ids(&schema, &asked.key, "a primary key")?;
     for at in schema.key_places()? {
         // A key names its row.
@@ -202,13 +209,13 @@ pub fn drop_column(tx: &mut RwTx, table: &str, name: &str) -> Result<(), Ended> 
     let at = schema.column(name)?;
     let id = schema.columns[at].id;
     let user = match schema.key.contains(&id) {
-        true => Some("the primary key".to_owned()),
+        true => Some("the primary key, which never changes: make another table".to_owned()),
         false => {
             let index = schema
                 .indexes
                 .iter()
                 .find(|index| index.columns.contains(&id));
-            index.map(|index| format!("index {:?}", index.name))
+            index.map(|index| format!("index {:?}: drop that first", index.name))
         }
     };
     if let Some(user) = user {

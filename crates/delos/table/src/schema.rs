@@ -10,7 +10,7 @@ use crate::value::Value;
 use crate::{Ended, Refused, limits};
 use bytes::Bytes;
 use plinth_core::Error;
-use plinth_core::similar::{most_similar, question};
+use plinth_core::similar::most_similar;
 use plinth_delos::store::{Reads, RwTx};
 use plinth_runtime::nobody_has_lied;
 use prost::Message;
@@ -97,7 +97,8 @@ impl Schema {
                     BadRequest,
                     "table {:?} has no column {name:?}; {}it has {}",
                     self.name,
-                    question(name, all.iter().copied()),
+                    nearest(name, all.iter().copied())
+                        .map_or(String::new(), |near| format!("did you mean `{near}'? ")),
                     all.join(", ")
                 )
             }
@@ -181,10 +182,16 @@ impl Column {
     }
 }
 
+/// A name of the same letters, small or large: those of other databases are often in any case. Or one like it.
+fn nearest<'a>(name: &str, all: impl IntoIterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    let mut same = all.clone().into_iter();
+    let same = same.find(|other| other.eq_ignore_ascii_case(name));
+    same.or_else(|| most_similar(name, all))
+}
+
 /// What is said behind a name that does not exist.
-fn meant<'a>(name: &str, all: impl IntoIterator<Item = &'a str>) -> String {
-    let meant = most_similar(name, all);
-    meant.map_or_else(String::new, |meant| format!("; did you mean `{meant}'?"))
+fn meant<'a>(name: &str, all: impl IntoIterator<Item = &'a str> + Clone) -> String {
+    nearest(name, all).map_or_else(String::new, |meant| format!("; did you mean `{meant}'?"))
 }
 
 fn parse(row: Bytes) -> Result<Schema> {

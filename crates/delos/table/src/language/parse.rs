@@ -18,6 +18,30 @@ const FIRST_WORDS: [&str; 16] = [
     "require", "commit", "rollback", "tables", "describe", "help", "exit",
 ];
 
+/// What may follow a statement that seems to be whole.
+const LATER_WORDS: [&str; 8] = [
+    "where", "and", "or", "order", "limit", "using", "values", "set",
+];
+
+const KINDS: [(&str, Kind); 6] = [
+    ("bool", Kind::Bool),
+    ("int", Kind::Int),
+    ("float", Kind::Float),
+    ("text", Kind::Text),
+    ("bytes", Kind::Bytes),
+    ("timestamp", Kind::Timestamp),
+];
+
+/// What other databases call them, in the same order.
+const FOREIGN_KINDS: [&str; 6] = [
+    "boolean bit",
+    "integer bigint smallint tinyint int4 int8 long serial",
+    "double real decimal numeric number float4 float8",
+    "string varchar char character str",
+    "blob bytea binary varbinary",
+    "datetime date time timestamptz",
+];
+
 type Parsed<T> = Result<T, String>;
 
 struct Parser<'a> {
@@ -36,7 +60,7 @@ pub fn all(text: &str) -> Parsed<Vec<Statement>> {
         }
         statements.push(parser.statement()?);
         if !parser.is_over() && !parser.take_sign(";") {
-            return parser.expected("`;` or the end");
+            return parser.expected_of("`;` or the end", &LATER_WORDS);
         }
     }
 }
@@ -76,6 +100,17 @@ impl<'a> Parser<'a> {
         })
     }
 
+    /// As [`expected`](Self::expected), and names one of these words that was perhaps meant.
+    fn expected_of<T>(&self, what: &str, words: &[&str]) -> Parsed<T> {
+        let meant = match self.peek() {
+            Some(Word::Bare(word)) => {
+                similar::most_similar(&word.to_lowercase(), words.iter().copied())
+            }
+            _ => None,
+        };
+        asked(self.expected(what), meant)
+    }
+
     fn is_word(&self, word: &str) -> bool {
         matches!(self.peek(), Some(Word::Bare(bare)) if bare.eq_ignore_ascii_case(word))
     }
@@ -96,7 +131,7 @@ impl<'a> Parser<'a> {
     fn need(&mut self, words: &str) -> Parsed<()> {
         match self.take(words) {
             true => Ok(()),
-            false => self.expected(&format!("`{words}`")),
+            false => self.expected_of(&format!("`{words}`"), &[words]),
         }
     }
 
@@ -204,12 +239,7 @@ impl<'a> Parser<'a> {
             other => {
                 self.at -= 1;
                 let expected = self.expected("a statement (`help` lists them)");
-                return match similar::meant(other, FIRST_WORDS) {
-                    Some(meant) => {
-                        expected.map_err(|line| format!("{line}; did you mean `{meant}`?"))
-                    }
-                    None => expected,
-                };
+                return asked(expected, similar::meant(other, FIRST_WORDS));
             }
         })
     }
@@ -229,7 +259,16 @@ impl<'a> Parser<'a> {
             return Ok(What::CreateTable(self.table()?));
         }
         let unique = self.take("unique");
-        self.need("index")?;
+        if !self.take("index") {
+            let (what, words): (&str, &[&str]) = match unique {
+                true => ("`index`", &["index"]),
+                false => (
+                    "`table`, `index` or `unique index`",
+                    &["table", "index", "unique"],
+                ),
+            };
+            return self.expected_of(what, words);
+        }
         let name = self.name("the name of an index")?;
         self.need("on")?;
         let table = self.name("the name of a table")?;
@@ -267,17 +306,10 @@ impl<'a> Parser<'a> {
 
     fn column(&mut self) -> Parsed<proto::Column> {
         let name = self.name("the name of a column")?;
-        let kinds = [
-            ("bool", Kind::Bool),
-            ("int", Kind::Int),
-            ("float", Kind::Float),
-            ("text", Kind::Text),
-            ("bytes", Kind::Bytes),
-            ("timestamp", Kind::Timestamp),
-        ];
-        let kind = kinds.iter().find(|(word, _)| self.take(word));
+        let kind = KINDS.iter().find(|(word, _)| self.take(word));
         let Some((_, kind)) = kind else {
-            return self.expected("bool, int, float, text, bytes or timestamp");
+            let expected = self.expected("bool, int, float, text, bytes or timestamp");
+            return asked(expected, self.kind_meant(&name));
         };
         let mut column = proto::Column {
             name,
@@ -297,12 +329,33 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// What stands where the kind of the column `name` is expected.
+    fn kind_meant(&self, name: &str) -> Option<&'static str> {
+        let Some(Word::Bare(word)) = self.peek() else {
+            return None;
+        };
+        let (name, word) = (name.to_lowercase(), word.to_lowercase());
+        let near = |word: &str, own| similar::most_similar(word, [own]).is_some();
+        if near(&name, "primary") && near(&word, "key") {
+            return Some("primary key");
+        }
+        if near(&name, "unique") && near(&word, "index") {
+            return Some("unique index");
+        }
+        let mut all = KINDS.iter().zip(FOREIGN_KINDS);
+        let foreign = all.find(|(_, foreign)| foreign.split(' ').any(|kind| kind == word));
+        let foreign = foreign.map(|((own, _), _)| *own);
+        foreign.or_else(|| similar::most_similar(&word, KINDS.map(|(own, _)| own)))
+    }
+
     fn drop(&mut self) -> Parsed<What> {
         if self.take("table") {
             let table = self.name("the name of a table")?;
             return Ok(What::DropTable(proto::DropTable { table }));
         }
-        self.need("index")?;
+        if !self.take("index") {
+            return self.expected_of("`table` or `index`", &["table", "index"]);
+        }
         let index = self.name("the name of an index")?;
         self.need("on")?;
         let table = self.name("the name of a table")?;
@@ -312,11 +365,15 @@ impl<'a> Parser<'a> {
     fn alter(&mut self) -> Parsed<What> {
         self.need("table")?;
         let table = self.name("the name of a table")?;
-        if self.take("add column") {
+        let adds = self.take("add");
+        if !adds && !self.take("drop") {
+            return self.expected_of("`add column` or `drop column`", &["add", "drop"]);
+        }
+        self.need("column")?;
+        if adds {
             let column = Some(self.column()?);
             return Ok(What::AddColumn(proto::AddColumn { table, column }));
         }
-        self.need("drop column")?;
         let column = self.name("the name of a column")?;
         Ok(What::DropColumn(proto::DropColumn { table, column }))
     }
@@ -505,7 +562,18 @@ impl<'a> Parser<'a> {
                 return Ok(compare(comparison, self.value()?));
             }
         }
-        self.expected("=, !=, <, <=, >, >=, `is`, `in` or `starts with`")
+        self.expected_of(
+            "=, !=, <, <=, >, >=, `is`, `in` or `starts with`",
+            &["is", "in", "starts with"],
+        )
+    }
+}
+
+/// The error, with what was perhaps meant.
+fn asked<T>(expected: Parsed<T>, meant: Option<&str>) -> Parsed<T> {
+    match meant {
+        Some(meant) => expected.map_err(|line| format!("{line}; did you mean `{meant}`?")),
+        None => expected,
     }
 }
 

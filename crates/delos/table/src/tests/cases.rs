@@ -364,6 +364,40 @@ fn bad_requests_are_refused_with_a_line_that_helps() {
 }
 
 #[test]
+fn a_change_of_a_schema_that_is_refused_says_what_to_do() {
+    Alone::run(async |alone| {
+        fill(&alone, 1);
+        let bare = proto::Table {
+            name: "t".into(),
+            columns: vec![column("a", Kind::Int, false)],
+            ..proto::Table::default()
+        };
+        let drop = |name: &str| Request::DropColumn("users".into(), name.into());
+        for (asked, says) in [
+            (
+                drop("id"),
+                "column \"id\" is part of the primary key, which never changes: make another table",
+            ),
+            (
+                drop("name"),
+                "column \"name\" is part of index \"by_name\": drop that first",
+            ),
+            (
+                Request::DropTable("USERS".into()),
+                "there is no table \"USERS\"; did you mean `users'?",
+            ),
+            (
+                Request::CreateTable(bare),
+                "a primary key has 1 to 8 columns: add `primary key (…)`",
+            ),
+        ] {
+            let refused = alone.execute(asked).expect_err(says);
+            assert_eq!(refused.why, says);
+        }
+    });
+}
+
+#[test]
 fn schemas_have_limits() {
     Alone::run(async |alone| {
         let table = |name: &str, count: usize| {

@@ -224,6 +224,38 @@ fn errors_say_what_was_expected_and_where() {
 }
 
 #[test]
+fn a_word_that_was_perhaps_meant_is_named() {
+    for (text, says) in [
+        (
+            "alter table t add colum x int",
+            "`column` is expected at \"colum x int\"; did you mean `column`?",
+        ),
+        (
+            "alter table t ad column x int",
+            "`add column` or `drop column` is expected at \"ad column x int\"; did you mean `add`?",
+        ),
+        (
+            "create table t (a int, primry key (a))",
+            "bool, int, float, text, bytes or timestamp is expected at \"key (a))\"; did you mean `primary key`?",
+        ),
+        (
+            "create table t (a INTEGER)",
+            "bool, int, float, text, bytes or timestamp is expected at \"INTEGER)\"; did you mean `int`?",
+        ),
+        (
+            "create tabel t (a int)",
+            "`table`, `index` or `unique index` is expected at \"tabel t (a int)\"; did you mean `table`?",
+        ),
+        (
+            "select * from t whre a = 1",
+            "`;` or the end is expected at \"whre a = 1\"; did you mean `where`?",
+        ),
+    ] {
+        assert_eq!(parse(text), Err(says.into()), "{text}");
+    }
+}
+
+#[test]
 fn any_text_is_a_statement_or_an_error() {
     let corpus = [
         "create table t (a int, b text null default 'it''s', primary key (a), unique index u (b))",

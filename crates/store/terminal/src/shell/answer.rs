@@ -110,6 +110,9 @@ impl Answer {
             | Answer::Whole {
                 text, rows: None, ..
             } if form == Form::Tsv => Some(text),
+            Answer::Whole { document, .. } if form == Form::Tsv && document["more"] == true => {
+                Some("there are more rows: add a limit")
+            }
             _ => None,
         }
     }
@@ -358,5 +361,14 @@ mod tests {
         let rows = whole(Some(vec![vec!["a".into(), "b".into()]]));
         assert_eq!(rows.aside(Form::Tsv), None);
         assert_eq!(tsv(rows), "a\tb");
+        let cut = Answer::Whole {
+            text: String::new(),
+            document: json!({"more": true}),
+            rows: Some(Vec::new()),
+        };
+        assert_eq!(
+            cut.aside(Form::Tsv),
+            Some("there are more rows: add a limit")
+        );
     }
 }
