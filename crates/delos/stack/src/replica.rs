@@ -110,9 +110,10 @@ async fn run(config: Config, page: Option<Page>) -> Result<Infallible, String> {
         .map_err(|error| format!("log server in {}: {error}", log_directory.display()))?;
     let _sequencers = SequencerHost::new(&transport);
     let _beacon = FailureBeacon::new(&transport, PROCESS);
+    let is_new = identity.is_none();
     if let Some(tell) = config.settings.get::<Tell>() {
         let what = match &identity {
-            Some(identity) => format!("it is replica {} of {}", identity.name, identity.service),
+            Some(identity) => it_is(identity),
             None => "it waits for a service: `plinth delos create', or `add-replica'".into(),
         };
         (tell.0)(&format!("listens at {}; {what}", config.listen));
@@ -121,6 +122,9 @@ async fn run(config: Config, page: Option<Page>) -> Result<Infallible, String> {
     let _serving = site::serve(&site);
     let living = async {
         let identity = site.adopted().await;
+        if is_new {
+            site.tell(&it_is(&identity));
+        }
         live(&site, &identity).await
     };
     let living = race(living, site.keep_page(page.as_ref()));
@@ -131,6 +135,10 @@ async fn run(config: Config, page: Option<Page>) -> Result<Infallible, String> {
     };
     site.give_up();
     Err(ended)
+}
+
+fn it_is(identity: &Identity) -> String {
+    format!("it is replica {} of {}", identity.name, identity.service)
 }
 
 /// Refuses a directory that has lost the file that says whose it is: its coordinator has promised something.

@@ -109,6 +109,9 @@ fn a_replica_goes_only_if_the_others_can_go_on() {
     assert!(removed.contains("the only coordinator is r"), "{removed}");
     let alone = service.succeeds("reconfigure-log", &["--servers", "r0"]);
     assert!(alone.contains("the only log server is r0"), "{alone}");
+    service.succeeds("remove-replica", &["r1"]);
+    let last = error_line(&service.run("remove-replica", &["r0"]));
+    assert!(last.contains("r0 is its last replica"), "{last}");
 }
 
 #[test]

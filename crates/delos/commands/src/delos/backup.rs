@@ -157,9 +157,11 @@ pub async fn backup(arguments: &Backup) -> Outcome {
             break found;
         }
         if !service.has_time() {
-            println!(
+            let line = format!(
                 "the backup to {place} has begun at position {session}; `plinth delos status` shows how far it is"
             );
+            let so_far = json!({ "place": place, "from": null, "position": session });
+            say(common, &line, &so_far);
             return Ok(());
         }
         sleep(RETRY_PAUSE).await;

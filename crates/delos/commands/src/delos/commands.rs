@@ -15,6 +15,7 @@ use plinth_delos::replica::messages::{
 use plinth_rpc::Interface;
 use plinth_runtime::{Duration, join_all, sleep, timeout};
 use plinth_terminal::Outcome;
+use plinth_terminal::connect::telling;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 
@@ -315,7 +316,9 @@ pub async fn add_replica(arguments: &AddReplica) -> Outcome {
     let known = seen.iter().find_map(|seen| seen.status.as_ref());
     let kind = known.map(|status| status.kind.clone());
     let kind = kind.ok_or_else(|| service.silent(""))?;
-    let greeted = timeout(service.left(), greet(service.transport.clone(), at.clone())).await;
+    let greeting = timeout(service.left(), greet(service.transport.clone(), at.clone()));
+    let why = async { Some(format!("no process answers at {} yet", at.address)) };
+    let greeted = telling(greeting, common.timeout, why).await;
     greeted.ok_or_else(|| {
         format!(
             "no process answers at {}: start `plinth delos server` there",
@@ -353,6 +356,13 @@ pub async fn remove_replica(arguments: &RemoveReplica) -> Outcome {
         check_majority(&service, &seen, "", "coordinators", &coordinators)?;
     }
     let left: Vec<Seen> = seen.into_iter().filter(|seen| seen.id != id).collect();
+    if left.is_empty() {
+        return Err(format!(
+            "service {}: {name} is its last replica, and nobody would keep what it has: to end the service, end the \
+             process and remove its data directory; to move it, add another replica first",
+            service.name()
+        ));
+    }
     let is_in_log = last_config(&left).is_none_or(|config| {
         let mut servers = config.servers.iter();
         config.sequencer == address || servers.any(|server| server.address == address)

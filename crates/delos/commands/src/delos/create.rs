@@ -31,6 +31,8 @@ const ENGINES: [&str; 3] = ["view_tracking", "session_order", "batching"];
 /// Two of five may be gone. More would only make each change of the log's map slower.
 pub const COORDINATORS_MAX: usize = 5;
 const ASK_LIMIT: Duration = Duration::from_secs(5);
+/// What does not know the question after this time is another system's process.
+const START_LIMIT: Duration = Duration::from_secs(3);
 
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
@@ -376,6 +378,7 @@ fn choose_file(
 
 /// Waits until the process answers.
 pub async fn greet(transport: Transport, at: At) -> Outcome<Greeting> {
+    let begun = now();
     loop {
         match ask(&transport, at.address, Greet {}, ASK_LIMIT).await {
             Ok(greeting) => return Ok(greeting),
@@ -383,6 +386,14 @@ pub async fn greet(transport: Transport, at: At) -> Outcome<Greeting> {
                 return Err(format!(
                     "the process at {} answers servers only; put its key file beside the service's file, as \
                      NAME.keys, or show a server's certificate, with :tls behind each address",
+                    at.address
+                ));
+            }
+            // It may be starting.
+            Err(Error::broken_promise) if begun.elapsed() > START_LIMIT => {
+                return Err(format!(
+                    "the process at {} is no `plinth delos server': start one there at another port, or end that \
+                     process",
                     at.address
                 ));
             }

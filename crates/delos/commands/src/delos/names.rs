@@ -1,6 +1,7 @@
 //! What operators call services and replicas.
 
 use plinth_coordination::DELOS_ENDING as ENDING;
+use plinth_core::similar::most_similar;
 use plinth_delos::replica::identity::is_name;
 use plinth_terminal::tls::Listen;
 use std::net::SocketAddr;
@@ -65,11 +66,29 @@ pub fn parse_service(text: &str) -> Result<PathBuf, String> {
 /// A file that is there by this very name is meant, whatever it is: who opens it says what is wrong with it.
 fn service_of(text: &str, is_there: impl Fn(&Path) -> bool) -> PathBuf {
     let by_name = PathBuf::from(file_name(text));
-    let is_path = text.contains('/') || text.ends_with(&format!(".{ENDING}"));
-    match is_path || (!is_there(&by_name) && is_there(Path::new(text))) {
-        true => text.into(),
-        false => by_name,
-    }
+    let is_path = text.contains('/');
+    let is_by_name = match is_there(Path::new(text)) {
+        _ if text.ends_with(&format!(".{ENDING}")) => false,
+        true => !is_path && is_there(&by_name),
+        false => !is_path || is_there(&by_name),
+    };
+    if is_by_name { by_name } else { text.into() }
+}
+
+/// The service's file beside one that is not there that was perhaps meant: a question for people.
+pub fn meant(missing: &Path) -> Option<String> {
+    let directory = missing.parent().filter(|above| *above != Path::new(""));
+    let there = std::fs::read_dir(directory.unwrap_or(Path::new("."))).ok()?;
+    let names = there
+        .flatten()
+        .map(|entry| PathBuf::from(entry.file_name()));
+    let files: Vec<PathBuf> = names
+        .filter(|name| name.extension().is_some_and(|ending| ending == ENDING))
+        .collect();
+    let stems = files.iter().filter_map(|name| name.file_stem()?.to_str());
+    let near = most_similar(missing.file_stem()?.to_str()?, stems)?;
+    let path = missing.with_file_name(file_name(near));
+    Some(format!("did you mean `{}'?", path.display()))
 }
 
 #[cfg(test)]
@@ -88,10 +107,26 @@ mod tests {
         let there = |names: &'static [&str]| {
             move |path: &Path| names.iter().any(|name| path == Path::new(name))
         };
+        let below = service_of("data/locks", there(&["data/locks.delos"]));
+        assert_eq!(below, PathBuf::from("data/locks.delos"));
         let found = service_of("plinth.cluster", there(&["plinth.cluster"]));
         assert_eq!(found, PathBuf::from("plinth.cluster"));
         let both = service_of("locks", there(&["locks", "locks.delos"]));
         assert_eq!(both, PathBuf::from("locks.delos"));
+    }
+
+    #[test]
+    fn a_file_that_is_misspelt_is_asked_for() {
+        let above = std::env::temp_dir().join(format!("plinth-names-{}", std::process::id()));
+        std::fs::create_dir_all(&above).expect("made");
+        std::fs::write(above.join("locks.delos"), "").expect("written");
+        let asked = meant(&above.join("lock.delos")).expect("it is like one");
+        assert_eq!(
+            asked,
+            format!("did you mean `{}'?", above.join("locks.delos").display())
+        );
+        assert_eq!(meant(&above.join("queue.delos")), None);
+        std::fs::remove_dir_all(&above).expect("removed");
     }
 
     #[test]

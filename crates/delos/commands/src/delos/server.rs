@@ -7,7 +7,7 @@ use plinth_coordination::certificates::Tls;
 use plinth_coordination::{Tenant, key_file};
 use plinth_core::EngineKind;
 use plinth_delos::engines::roster::GONE;
-use plinth_delos::replica::identity::{FILE as IDENTITY, service_file};
+use plinth_delos::replica::identity::{FILE as IDENTITY, Identity as Replica, service_file};
 use plinth_delos::replica::{Config, Settings, Tell, serve_with_page};
 use plinth_identity::Identity;
 use plinth_keeper::{Doors, Options};
@@ -242,7 +242,31 @@ fn try_doors(arguments: &Arguments) -> Outcome {
     ports::check_free(doors)
 }
 
+/// Refuses addresses for ZooKeeper's clients if the replica in the directory is of another kind.
+async fn check_kind(arguments: &Arguments) -> Outcome {
+    let flag = match (
+        arguments.zookeeper_listen,
+        arguments.secure_listen,
+        arguments.zookeeper_admin,
+    ) {
+        (Some(_), ..) => "--zookeeper-listen",
+        (_, Some(_), _) => "--zookeeper-secure-listen",
+        (.., Some(_)) => "--zookeeper-admin",
+        _ => return Ok(()),
+    };
+    // What is wrong with the directory is said by who takes it.
+    match Replica::load(&arguments.data_dir).await {
+        Ok(Some(replica)) if replica.kind != "zelos" => Err(format!(
+            "{flag}: the replica in {} is of kind {}, and ZooKeeper's clients use one of kind zelos; leave it out",
+            arguments.data_dir.display(),
+            replica.kind
+        )),
+        _ => Ok(()),
+    }
+}
+
 async fn serve(arguments: &Arguments) -> Outcome {
+    check_kind(arguments).await?;
     let public = public(arguments)?;
     ports::check_pages(arguments.listen.address, arguments.pages)?; // before the pages are there
     let listen = (arguments.listen.address, Chosen::By("--listen"));

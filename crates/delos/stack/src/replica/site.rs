@@ -96,10 +96,17 @@ impl Site {
     /// As [`wait_for`](Self::wait_for), and says so once to who has started the process.
     pub fn wait_and_tell(&self, what: &str) {
         let is_new = *self.waits_for.borrow() != what;
-        if is_new && let Some(tell) = self.config.settings.get::<Tell>() {
-            (tell.0)(&format!("this replica waits for {what}"));
+        if is_new {
+            self.tell(&format!("this replica waits for {what}"));
         }
         self.wait_for(what);
+    }
+
+    /// Says something to who has started the process.
+    pub fn tell(&self, line: &str) {
+        if let Some(tell) = self.config.settings.get::<Tell>() {
+            (tell.0)(line);
+        }
     }
 
     pub fn begin(&self, replica: &Rc<dyn Replica>, log: &Rc<ServiceLog>) {
