@@ -142,7 +142,13 @@ struct Tpcc {
     policy: Vec<Policy>,
     /// `on`, `off`, or both, which are compared. Off: not strict, in single versions; the wait for a transaction's
     /// write timestamp stays
-    #[arg(long, value_name = "on,off", value_delimiter = ',', default_value = "on", value_parser = ["on", "off"])]
+    #[arg(
+        long,
+        value_name = "on,off",
+        value_delimiter = ',',
+        default_value = "on"
+    )]
+    #[arg(value_parser = among(["on", "off"], parse_opacity), hide_possible_values = true)]
     opacity: Vec<String>,
     /// Machines
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = within::<u16>(1..=64))]
@@ -371,6 +377,13 @@ impl Scans {
             old_mib: self.old_mib,
             seed: self.common.seed,
         }
+    }
+}
+
+fn parse_opacity(name: &str) -> Result<String, String> {
+    match name {
+        "on" | "off" => Ok(name.into()),
+        _ => Err("expected on or off".into()),
     }
 }
 

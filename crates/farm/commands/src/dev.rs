@@ -50,8 +50,9 @@ pub struct Arguments {
     /// Let the machines keep their data on disk, and go on with what a former run has left in the directory
     #[arg(long)]
     durable: bool,
-    /// Where the machines have the replicas that do not lead their region; on disk only with --durable
-    #[arg(long, value_name = "WHERE", value_enum, default_value_t)]
+    /// Where the machines have the replicas that do not lead their region: memory, or, with --durable, disk
+    #[arg(long, value_name = "WHERE", default_value_t)]
+    #[arg(value_parser = Backups::parser(), hide_possible_values = true)]
     backups: Backups,
 }
 

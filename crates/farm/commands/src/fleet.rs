@@ -137,6 +137,9 @@ impl Fleet {
             first: address(first_port, 0),
         };
         let kept = former::kept(above, &path, wanted).await?;
+        if lock.is_some() {
+            former::await_end(above, &path, memory_of).await;
+        }
         ports::check_free(listeners(first, pages_port, shape.machines))?;
         let (is_kept, kept_id) = (kept.is_some(), kept.clone().unwrap_or_default());
         let id = kept.unwrap_or_else(|| format!("{:016x}", plinth_runtime::random::u64()));

@@ -4,6 +4,7 @@ use plinth_coordination::{ClusterFile, FARM_DESCRIPTION, cannot_use, cluster_fil
 use plinth_farm_server::has_disk;
 use plinth_runtime::disk::{self, DirLock};
 use plinth_runtime::memory;
+use plinth_runtime::{Duration, now, sleep};
 use plinth_terminal::Outcome;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -64,18 +65,25 @@ pub async fn kept(above: &Path, path: &Path, wanted: Wanted) -> Outcome<Option<S
         return Ok(None);
     }
     let at = former.addresses().first().copied().unwrap_or(first);
-    let lacks = match machines > usize::from(most) {
-        _ if !is_durable => "--durable".to_string(),
-        _ if at != first => format!("--port {}", at.port()),
-        true => format!("--machines {machines}"),
-        false => return Ok(Some(former.id)),
-    };
+    let lacks = [
+        (!is_durable).then(|| "--durable".to_owned()),
+        (at != first).then(|| format!("--port {}", at.port())),
+        (machines > usize::from(most)).then(|| format!("--machines {machines}")),
+    ];
+    let lacks: Vec<String> = lacks.into_iter().flatten().collect();
+    if lacks.is_empty() {
+        return Ok(Some(former.id));
+    }
+    let lacks = lacks.join(" ");
     Err(format!(
         "data directory {} has a durable cluster of {machines} machines: go on with it by {lacks}, or choose another \
          with --data-dir",
         above.display()
     ))
 }
+
+const END_LIMIT: Duration = Duration::from_secs(5);
+const END_PAUSE: Duration = Duration::from_millis(50);
 
 /// What the directories of clusters in `above` begin with.
 const PREFIX: &str = "farm-";
@@ -166,6 +174,17 @@ async fn is_alive(memories: &Path) -> bool {
         }
     }
     false
+}
+
+/// Waits a moment for the machines of a run of this directory that was killed: they end when they notice.
+pub async fn await_end(above: &Path, path: &Path, memory: impl Fn(&str) -> PathBuf) {
+    let Ok(Some(former)) = former(above, path).await else {
+        return;
+    };
+    let begun = now();
+    while is_alive(&memory(&former.id)).await && begun.elapsed() < END_LIMIT {
+        sleep(END_PAUSE).await;
+    }
 }
 
 /// The cluster file of an earlier run in the directory, if there is one.

@@ -2,18 +2,38 @@
 
 use plinth_farm_server::check_backups;
 use plinth_terminal::Outcome;
+use plinth_terminal::choices::{Among, among, expected};
+use std::fmt;
 
 /// Where replicas are that do not lead their region.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Backups {
-    /// In memory, ready to lead
+    /// In memory, ready to lead.
     #[default]
     Memory,
-    /// On disk only; a machine that begins to lead a region reads it from its disk
+    /// On disk only; a machine that begins to lead a region reads it from its disk.
     Disk,
 }
 
+impl fmt::Display for Backups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 impl Backups {
+    const ALL: [Backups; 2] = [Backups::Memory, Backups::Disk];
+
+    /// Takes it on the command line.
+    pub fn parser() -> Among<Backups> {
+        among(Backups::ALL.map(Backups::name), Backups::parse)
+    }
+
+    fn parse(name: &str) -> Result<Backups, String> {
+        let found = Backups::ALL.into_iter().find(|one| one.name() == name);
+        found.ok_or_else(|| expected(name, Backups::ALL.map(Backups::name)))
+    }
+
     pub fn of(is_on_disk: bool) -> Backups {
         match is_on_disk {
             true => Backups::Disk,
@@ -41,8 +61,9 @@ pub struct Keeping {
     /// end of all its processes
     #[arg(long)]
     pub durable: bool,
-    /// Where a new cluster has the replicas that do not lead their region; on disk only if it is durable
-    #[arg(long, value_name = "WHERE", value_enum, default_value_t)]
+    /// Where a new cluster has the replicas that do not lead their region: memory, or, if it is durable, disk
+    #[arg(long, value_name = "WHERE", default_value_t)]
+    #[arg(value_parser = Backups::parser(), hide_possible_values = true)]
     pub backups: Backups,
 }
 
@@ -63,7 +84,7 @@ impl Keeping {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::{Parser, ValueEnum};
+    use clap::Parser;
 
     #[derive(Parser)]
     struct Asked {
@@ -83,9 +104,14 @@ mod tests {
                     durable || backups == Backups::Memory
                 );
                 assert_eq!(Backups::of(backups.is_on_disk()), backups);
-                assert_eq!(Backups::from_str(backups.name(), false), Ok(backups));
             }
         }
         assert_eq!(Asked::parse_from(["plinth"]).keeping, Keeping::default());
+        let misspelt = Asked::try_parse_from(["plinth", "--backups", "dsk"]).err();
+        let line = misspelt.expect("it is no place").to_string();
+        assert!(
+            line.contains("did you mean `disk'? expected memory or disk"),
+            "{line}"
+        );
     }
 }

@@ -23,7 +23,7 @@ use plinth_farm_check as _;
 
 use clap::Subcommand;
 use plinth_coordination::{ClusterFile, Family};
-use plinth_terminal::connect::with_remedy;
+use plinth_terminal::connect::{check_for_server, refuse_directory, with_remedy};
 use plinth_terminal::tls::TlsArguments;
 use plinth_terminal::{Outcome, connect};
 use std::path::{Path, PathBuf};
@@ -126,8 +126,11 @@ pub struct ClusterArgument {
 
 impl ClusterArgument {
     /// For a server.
-    fn of_server(&self) -> PathBuf {
-        connect::find_for_server(self.cluster_file.as_deref())
+    fn of_server(&self) -> Outcome<PathBuf> {
+        let given = self.cluster_file.as_deref();
+        let path = connect::find_for_server(given);
+        check_for_server(&path, given)?;
+        Ok(path)
     }
 
     async fn find(&self) -> PathBuf {
@@ -135,6 +138,7 @@ impl ClusterArgument {
     }
 
     async fn load(&self, path: &Path) -> Outcome<ClusterFile> {
+        refuse_directory(path)?;
         let file = Family::Farm.load(path, self.tls.settings()).await;
         let file = file.and_then(|file| file.addresses_for("plinth farm", path).map(|_| file));
         file.map_err(with_remedy)
@@ -143,6 +147,13 @@ impl ClusterArgument {
     /// As [`load`](Self::load), for a tool: its options for TLS are of use only with such a file.
     async fn load_for_tool(&self) -> Outcome<ClusterFile> {
         let path = self.find().await;
+        if path.try_exists().is_ok_and(|is_there| !is_there) {
+            return Err(format!(
+                "cluster file {}: there is none; name one with -C, or start a cluster with `plinth farm dev \
+                 --data-dir DIR`",
+                path.display()
+            ));
+        }
         let file = self.load(&path).await?;
         self.tls.tell_if_unused(file.is_tls, path.display());
         Ok(file)

@@ -86,7 +86,7 @@ async fn start(arguments: &Arguments, at: &str) -> Outcome {
     let wanted = [(listen, Chosen::By("--listen"))].into_iter().chain(memory);
     ports::check_pages_beside(wanted.clone(), arguments.pages)?;
     ports::check_new(&arguments.data_dir, OWNER, wanted)?;
-    let cluster_file = arguments.cluster.of_server();
+    let cluster_file = arguments.cluster.of_server()?;
     let mut cluster = arguments.cluster.load(&cluster_file).await?;
     arguments.listen.close(&mut cluster.certificates)?;
     arguments

@@ -82,10 +82,12 @@ fn in_unit(us: f64) -> String {
 }
 
 fn described(status: &MachineStatus) -> String {
-    let microseconds = |ns| us(ns).map_or_else(|| "unknown".into(), in_unit);
+    let known = |ns, shown: fn(String) -> String| {
+        us(ns).map_or_else(|| "not known".into(), |us| shown(in_unit(us)))
+    };
     format!(
-        "primary of {}{}, backup of {}, not whole {}; clock within {}; {} committed, {} aborted; regions use {} of {} \
-         MiB; old versions {} of {} blocks; safe point {} behind",
+        "primary of {}{}, backup of {}, not whole {}; clock {}; {} committed, {} aborted; regions use {} of {} MiB; \
+         old versions {} of {} blocks; safe point {}",
         status.primaries,
         if status.is_loading {
             " (still loading)"
@@ -94,14 +96,14 @@ fn described(status: &MachineStatus) -> String {
         },
         status.backups,
         status.lacking,
-        microseconds(status.uncertainty_ns),
+        known(status.uncertainty_ns, |time| format!("within {time}")),
         status.committed,
         status.aborted,
         mib(status.region_bytes.saturating_sub(status.free_bytes)),
         mib(status.region_bytes),
         status.old_blocks.saturating_sub(status.old_blocks_free),
         status.old_blocks,
-        microseconds(status.safe_point_age_ns),
+        known(status.safe_point_age_ns, |time| format!("{time} behind")),
     )
 }
 

@@ -105,7 +105,7 @@ fn bad_input_gets_one_line() {
         (&["ycsb", "--mix", "d"], "there are a, b, c and e"),
         (&["ycsb", "--theta", "1"], "from 0 to below 1"),
         (&["reads", "--duration", "0"], "expected seconds"),
-        (&["tpcc", "--opacity", "maybe"], "possible values: on, off"),
+        (&["tpcc", "--opacity", "maybe"], "expected on or off"),
         (
             &["failures", "--kill", "all"],
             "there are other, master and both",

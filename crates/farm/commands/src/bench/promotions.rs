@@ -42,14 +42,14 @@ pub struct Plan {
     /// Bytes of an object
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = within::<u32>(24..=4096))]
     bytes: u32,
-    /// Where replicas are that do not lead; each is measured
+    /// Where replicas are that do not lead: memory, disk; each is measured
     #[arg(
         long,
         value_name = "WHERE,…",
         value_delimiter = ',',
-        value_enum,
         default_values_t = [Backups::Memory, Backups::Disk]
     )]
+    #[arg(value_parser = Backups::parser(), hide_possible_values = true)]
     backups: Vec<Backups>,
     /// How often the leader is killed, of each
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u32>(1..=100))]
