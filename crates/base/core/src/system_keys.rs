@@ -21,7 +21,8 @@
 //! \xff/metadataVersion           the stamp that layers change with their metadata; anyone may
 //! \xff\x02/…                     stored like ordinary data: \xff\x02/timeKeeper/map/ the version at each time,
 //!                               \xff\x02/idmp/<read version>/<id> the transactions that happened,
-//!                               \xff\x02/streams/ the entries of streams
+//!                               \xff\x02/streams/ the entries of streams,
+//!                               \xff\x02/beat the version of the newest of the commits that come every second
 //! ```
 //!
 //! The proxies keep no copy of the last four.
@@ -57,6 +58,10 @@ pub const GLOBAL_CONFIG: &[u8] = b"\xff/globalConfig/";
 /// Rows with which a client finds out whether a commit happened: see the commit of `plinth_client`.
 pub const IDEMPOTENCY: &[u8] = b"\xff\x02/idmp/";
 pub const METADATA_VERSION: &[u8] = b"\xff/metadataVersion";
+/// The controller writes it every second, with the stamp of the commit: processes see by it that commits go through.
+pub const BEAT: &[u8] = b"\xff\x02/beat";
+/// Nobody reads this row, and it is never there: a commit needs something that others could conflict over.
+pub const PROBED: &[u8] = b"\xff\x02/probed";
 
 /// Parts of the system keyspace that are stored like ordinary data, without a copy in the proxies.
 const UNKEPT: [&[u8]; 3] = [b"\xff\x02", TENANTS, GLOBAL_CONFIG];

@@ -28,6 +28,7 @@ pub mod net;
 mod pace;
 pub mod probe;
 pub mod random;
+pub mod readiness;
 pub mod real;
 pub mod secret;
 pub mod serve;

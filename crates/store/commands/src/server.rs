@@ -9,7 +9,6 @@ use plinth_runtime::metric::page::Page;
 use plinth_runtime::net::Chosen;
 use plinth_runtime::real::spawn_worker;
 use plinth_runtime::{Duration, Either, Task, disk, race, sleep};
-use plinth_server::metrics::READY;
 use plinth_server::{SSD_CACHE_BYTES, WorkerConfig, accept_lost_registers, run_worker};
 use plinth_terminal::choices::{among, expected};
 use plinth_terminal::connect::{check_for_server, find_for_server, with_remedy};
@@ -171,7 +170,7 @@ async fn serve(arguments: &Arguments) -> Outcome {
             are_needed: arguments.listen.is_tls(),
         };
         let router = pages::guarded(pages::flag(), address, router, keys).map_err(at)?;
-        let router = router.merge(pages::health(pages.clone(), &READY));
+        let router = router.merge(pages::health(pages.clone()));
         pages::serve(pages::flag(), address, router).map_err(at)?;
     }
     for worker in 1..arguments.workers {

@@ -22,7 +22,9 @@ use crate::cluster::{Cluster, tell};
 use crate::context::Context;
 use crate::knobs::RECOVERY_RETRY_MS;
 use crate::recovery::{self, Running};
-use crate::{coordinators, creation, full_disks, growth, singletons, status, streams, time_keeper};
+use crate::{
+    beat, coordinators, creation, full_disks, growth, singletons, status, streams, time_keeper,
+};
 use plinth_coordination::{CoordinatedState, Coordinators};
 use plinth_core::codec::Codec;
 use plinth_core::{DatabaseConfig, Error, Result, Tag, Uid, Version};
@@ -119,6 +121,7 @@ pub fn run(
             "time keeper",
             time_keeper::keep(controller.cluster.database.clone()),
         );
+        tasks.spawn("beat", beat::beat(controller.cluster.database.clone()));
         let database = controller.cluster.database.clone();
         let sizes = controller.cluster.stream_sizes.clone();
         tasks.spawn("streams", streams::trim(database, sizes));

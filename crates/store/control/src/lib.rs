@@ -16,10 +16,12 @@
 //! - [`full_disks`]: replaces log servers whose disk is full or sick.
 //! - `growth`: takes better places for log servers, when there are some: for more of them, and none excluded.
 //! - [`singletons`]: keeps the roles running that do not belong to the epoch.
+//! - `beat`: one commit a second, by which all processes see that commits go through.
 //! - `streams`: removes entries of streams that nobody needs.
 //! - [`creation`]: the first state of a new database. Pure.
 
 pub mod access;
+mod beat;
 mod cluster;
 pub mod configured;
 pub mod consistency;

@@ -1,6 +1,7 @@
 //! The roles that a worker hosts. Makes roles on request, keeps them in one table, and ends and removes them when
 //! they are over.
 
+mod ready;
 mod revival;
 
 use crate::access;
@@ -27,8 +28,9 @@ use plinth_protocol::transaction::{
 };
 use plinth_rpc::{Interface, Registration, Request, Responder, Transport};
 use plinth_runtime::machine::Usage;
+use plinth_runtime::readiness::Readiness;
 use plinth_runtime::sync::{Notify, Watch};
-use plinth_runtime::{Duration, Either, Task, never, planted, probe, trace, trace_warn};
+use plinth_runtime::{Duration, Either, Task, never, now, planted, probe, trace, trace_warn};
 use plinth_storage::server::StorageRole;
 use plinth_storage::windowed::WindowedStore;
 use revival::Stored;
@@ -92,6 +94,7 @@ pub struct Hosting {
     vitals: Rc<Vitals>,
     /// For storage servers: who may read what.
     access: Rc<Known>,
+    readiness: RefCell<Readiness>,
 }
 
 impl Hosting {
@@ -131,6 +134,7 @@ impl Hosting {
             snapshots: Rc::new(ClientSnapshots(database)),
             vitals: Rc::default(),
             access: Rc::default(),
+            readiness: RefCell::new(Readiness::new(now())),
         });
         hosting.bring_back().await?;
         hosting.serve();
@@ -649,12 +653,6 @@ impl Hosting {
     pub fn is_coordinator(&self) -> bool {
         let coordinators = self.coordinators.file().coordinators;
         coordinators.iter().any(|place| self.transport.is_at(place))
-    }
-
-    /// Whether this process has heard of a controller whose database serves clients.
-    pub fn is_ready(&self) -> bool {
-        self.info
-            .with(|info| info.as_ref().is_some_and(|info| info.accepting))
     }
 
     pub fn epoch(&self) -> Epoch {

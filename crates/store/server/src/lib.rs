@@ -7,6 +7,7 @@
 //! - `access`: what is configured for clients, for the storage servers of a worker.
 //! - `disk_watch`: whether the disk of the worker can be trusted.
 //! - [`metrics`]: the metrics of a worker.
+//! - `readiness`: whether a user could work at a worker just now.
 //! - [`embedded`]: a whole durable cluster inside the caller's process.
 
 mod access;
@@ -19,6 +20,7 @@ pub mod metrics;
 mod own_name;
 mod progress;
 mod rates;
+mod readiness;
 mod snapshots;
 mod vitals;
 pub mod worker;

@@ -12,10 +12,12 @@ use plinth_protocol::tally as names;
 use plinth_rpc::{Interface, Request, Transport};
 use plinth_runtime::machine::Usage;
 use plinth_runtime::metric::page::{Page, Sample, Samples};
-use plinth_runtime::{Duration, gauge, metric, sleep, tally};
+use plinth_runtime::{Duration, Either, gauge, metric, race, sleep, tally};
 use std::convert::Infallible;
 
 const INTERVAL: Duration = Duration::from_secs(1);
+/// Between two words on whether the process is ready.
+const READY_INTERVAL: Duration = Duration::from_millis(250);
 
 metric! {
     ROLE: Gauge = "plinth_role", "1 for every role that the worker has";
@@ -28,7 +30,6 @@ metric! {
     CONNECTIONS: Gauge = "plinth_connections", "TCP connections of the process";
     SENT_BYTES: Counter = "plinth_sent_bytes_total", "bytes that the process has sent";
     RECEIVED_BYTES: Counter = "plinth_received_bytes_total", "bytes that the process has received";
-    pub READY: Gauge = "plinth_ready", "1 while the process belongs to a cluster whose database serves clients";
     COORDINATOR: Gauge = "plinth_coordinator", "1 if the process is a coordinator";
     SLOW_TASKS: Counter = "plinth_slow_tasks_total",
         "tasks that held up the event loop for about 0.1 s or more; the trace names them";
@@ -71,9 +72,21 @@ metric! {
 }
 
 pub async fn collect(transport: Transport, hosting: &Hosting, page: &Page) -> Infallible {
-    loop {
-        page.set(samples(&transport, hosting).await);
-        sleep(INTERVAL).await;
+    let samples = async {
+        loop {
+            page.set(samples(&transport, hosting).await);
+            sleep(INTERVAL).await;
+        }
+    };
+    // Apart: a role that does not answer holds up the samples.
+    let ready = async {
+        loop {
+            page.set_ready(hosting.verdict());
+            sleep(READY_INTERVAL).await;
+        }
+    };
+    match race(samples, ready).await {
+        Either::Left(never) | Either::Right(never) => never,
     }
 }
 
@@ -87,7 +100,7 @@ async fn samples(transport: &Transport, hosting: &Hosting) -> Vec<Sample> {
     out.add(&BUILD, &[version], 1.0);
     add_usage(&mut out, &hosting.usage());
     let is_coordinator = hosting.is_coordinator();
-    out.add(&READY, &[], f64::from(u8::from(hosting.is_ready())));
+    hosting.add_readiness(&mut out);
     out.add(&COORDINATOR, &[], f64::from(u8::from(is_coordinator)));
     out.add(&EPOCH, &[], hosting.epoch() as f64);
     out.add(&LOOP_LAG_SECONDS, &[], vitals.loop_lag_ms / 1000.0);

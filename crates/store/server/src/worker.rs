@@ -225,17 +225,24 @@ async fn host(
             coordinators.keep_file(&path, written).await
         })
     });
-    let measuring = plinth_runtime::race(hosting.measure(), async {
-        match &config.metrics {
-            Some(page) => metrics::collect(transport.clone(), &hosting, page).await,
-            None => std::future::pending().await,
-        }
-    });
+    let telling = tell_numbers(&transport, &hosting, config.metrics.as_ref());
+    let measuring = plinth_runtime::race(hosting.measure(), telling);
     let work = plinth_runtime::race(registering, measuring);
     match plinth_runtime::race(fatal.wait_until(Option::is_some), work).await {
         Either::Left(()) => Err(fatal.get().expect("waited for")),
         Either::Right(Either::Left(never)) => match never {},
         Either::Right(Either::Right(Either::Left(never) | Either::Right(never))) => match never {},
+    }
+}
+
+/// Keeps the page up to date, if there is one, and what it says of whether the process is ready.
+async fn tell_numbers(transport: &Transport, hosting: &Hosting, page: Option<&Page>) -> Infallible {
+    let Some(page) = page else {
+        return std::future::pending().await; // nobody asks
+    };
+    let collecting = metrics::collect(transport.clone(), hosting, page);
+    match plinth_runtime::race(collecting, hosting.probe()).await {
+        Either::Left(never) | Either::Right(never) => never,
     }
 }
 

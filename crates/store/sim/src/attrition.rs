@@ -424,7 +424,7 @@ fn oldest_segments(files: &[PathBuf]) -> Vec<&PathBuf> {
 }
 
 /// Ends a single role; its process continues.
-async fn kill_role(shape: &Shape, transport: &Transport) {
+pub async fn kill_role(shape: &Shape, transport: &Transport) {
     let killing = async {
         let roles = roles_of(cluster::info(shape, transport).await?);
         let role = roles.get(below(roles.len().max(1) as u64) as usize)?;

@@ -11,11 +11,13 @@ use plinth_identity::Identity;
 use plinth_identity::keys::{KeyFile, Keyring};
 use plinth_protocol::control::{ClusterInfo, CreateDatabase, GetClusterInfo};
 use plinth_rpc::{Credentials, Place, Transport};
+use plinth_runtime::metric::page::Page;
 use plinth_runtime::sim::{Draw, Locality, MachineId, Simulation};
 use plinth_runtime::{Duration, disk};
 use plinth_server::{NotCreated, WorkerConfig, create_database_as, run_worker};
 use plinth_workload::{Application, Workload};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -41,6 +43,22 @@ pub struct Shape {
     pub lost: Lost,
     pub last_moments: LastMoments,
     pub application: Option<&'static Application>,
+    /// What the processes say of themselves, if they are asked.
+    pub pages: Option<Pages>,
+}
+
+/// The page of each process, by its address.
+#[derive(Clone, Debug, Default)]
+pub struct Pages(Rc<RefCell<BTreeMap<SocketAddr, Page>>>);
+
+impl Pages {
+    pub fn of(&self, address: SocketAddr) -> Page {
+        self.0.borrow_mut().entry(address).or_default().clone()
+    }
+
+    pub fn all(&self) -> Vec<Page> {
+        self.0.borrow().values().cloned().collect()
+    }
 }
 
 /// Every set of coordinators that existed or was requested. A process may know any of them.
@@ -142,6 +160,7 @@ impl Shape {
             lost: Lost::default(),
             last_moments: LastMoments::default(),
             application,
+            pages: scenario.asks_who_is_ready.then(Pages::default),
         }
     }
 
@@ -251,6 +270,7 @@ impl Shape {
             zone: format!("r{}", self.rack(machine)),
             data_hall: format!("h{}", self.rack(machine) % self.halls),
             cache_bytes: CACHE_BYTES,
+            metrics: self.pages.as_ref().map(|pages| pages.of(address)),
             ..WorkerConfig::new(listen, self.data_directory(address), self.cluster_file())
         }
     }

@@ -15,6 +15,7 @@
 //! - `idle`: checks that after idle hours every list is as short as at the start.
 //! - `loss`: checks that lost data is never taken for data that never existed.
 //! - `names`: machines that change their addresses.
+//! - `ready`: checks that processes say that they are ready exactly while commits go through.
 //! - `consistency`: checks that all replicas hold the same data.
 //! - `store`: what is the store's, of all that is linked.
 //! - [`shrink`](mod@shrink): reduces a failing run.
@@ -37,6 +38,7 @@ mod missing;
 mod names;
 mod phases;
 mod protection;
+mod ready;
 pub mod scenario;
 pub mod shrink;
 mod store;

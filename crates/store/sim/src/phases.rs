@@ -4,7 +4,9 @@ use crate::cluster::{self, Databases, Shape};
 use crate::faults::FaultMix;
 use crate::scenario::Scenario;
 use crate::workloads::{self, Day, Space, Workload};
-use crate::{Drawn, Failure, FailureKind, attrition, consistency, idle, loss, names, strangers};
+use crate::{
+    Drawn, Failure, FailureKind, attrition, consistency, idle, loss, names, ready, strangers,
+};
 use plinth_client::Database;
 use plinth_control::knobs::{FIRST_SHARDS, RECOVERY_RETRY_MS};
 use plinth_coordination::knobs::COORDINATOR_LEASE_MS;
@@ -79,6 +81,9 @@ pub async fn run(
     }
     if scenario.idle_hours > 0 {
         return idle::run(&shape, &open().await?, scenario.idle_hours).await;
+    }
+    if scenario.asks_who_is_ready {
+        return ready::run(&shape, &open().await?, scenario.fault_seconds).await;
     }
     if scenario.siege {
         strangers::besiege(&shape, &open().await?, scenario.fault_seconds).await;

@@ -78,6 +78,8 @@ pub struct Scenario {
     pub at_limits: bool,
     /// Instead of workloads, a little work and then this many idle hours, after which no list may have grown.
     pub idle_hours: u64,
+    /// Instead of workloads, processes are asked whether they are ready, under faults of the check's own.
+    pub asks_who_is_ready: bool,
     /// Strangers also send harmful requests. No process may end because of them; the data may be lost.
     pub siege: bool,
     /// Coordinators change all the time, and some lose their registers meanwhile.
@@ -107,6 +109,7 @@ const STANDARD: Scenario = Scenario {
     lose_data: false,
     at_limits: false,
     idle_hours: 0,
+    asks_who_is_ready: false,
     siege: false,
     exchange_coordinators: false,
     named: false,
@@ -365,6 +368,19 @@ const SCENARIOS: &[Scenario] = &[
         fault_interval_ms: 0,
         mix: FaultMix::NONE,
         lose_data: true,
+        ..STANDARD
+    },
+    Scenario {
+        name: "ready",
+        about: "processes are ready exactly while commits go through",
+        machines: 1..=5,
+        machines_max: 5,
+        fault_seconds: 180,
+        fault_interval_ms: 0,
+        mix: FaultMix::NONE,
+        swarm: false,
+        hostile: false,
+        asks_who_is_ready: true,
         ..STANDARD
     },
     Scenario {

@@ -191,6 +191,28 @@ fn a_state_that_only_a_minority_has_and_that_is_acted_on_is_found() {
 }
 
 #[test]
+fn a_process_that_takes_rising_versions_for_commits_is_found() {
+    is_found("ready_without_a_commit", "ready", 1);
+}
+
+#[test]
+fn nobody_is_ready_while_versions_rise_and_commits_hang() {
+    let name = "commits_hang_while_versions_rise";
+    let seen = (1..=3).map(|seed| {
+        let outcome = run(RunOptions {
+            planted_fault: Some(name.into()),
+            ..RunOptions::new(seed, "ready")
+        });
+        assert_eq!(outcome.result, Ok(()), "{}", outcome.command());
+        outcome
+            .probes
+            .contains_key("nobody_is_ready_while_nothing_commits")
+    });
+    assert_eq!(seen.filter(|seen| *seen).count(), 3);
+    fault::found(name);
+}
+
+#[test]
 fn a_name_that_is_resolved_once_is_found() {
     is_found("name_is_resolved_once", "names", 2);
 }

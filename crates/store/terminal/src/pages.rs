@@ -13,9 +13,9 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use plinth_coordination::key_file;
 use plinth_identity::keys::Keyring;
-use plinth_runtime::metric::Family;
 use plinth_runtime::metric::page::{Page, text};
 use plinth_runtime::net::Chosen;
+use plinth_runtime::readiness::Verdict;
 use plinth_runtime::real::spawn_worker;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
@@ -38,25 +38,33 @@ pub fn router(pages: Vec<Page>) -> Router {
 }
 
 /// Pages for whoever starts and watches processes, such as Kubernetes: `/health/live` answers while the process
-/// runs, `/health/ready` with 200 while all samples of `family` are 1, and with 503 otherwise. Those of a
-/// server are 1 while it belongs to a cluster that serves clients. The pages say nothing that is secret, and nobody
-/// needs a token for them.
-pub fn health(pages: Vec<Page>, family: &'static Family) -> Router {
-    let ready = async move || {
-        let samples = pages.iter().flat_map(Page::samples);
-        let mut ready = samples.filter(|sample| sample.family == family).peekable();
-        let is_ready = ready.peek().is_some() && ready.all(|sample| sample.value == 1.0);
-        match is_ready {
-            true => (StatusCode::OK, "ready\n"),
-            false => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "not ready: the database does not serve yet, or this process has not joined it\n",
-            ),
-        }
-    };
+/// runs, `/health/ready` with 200 while all of `pages` say that they are ready, and with 503 and the reason otherwise.
+/// The pages say nothing that is secret, and nobody needs a token for them.
+pub fn health(pages: Vec<Page>) -> Router {
+    let ready = async move || readiness(&pages);
     Router::new()
         .route("/health/live", get(async || "live\n"))
         .route("/health/ready", get(ready))
+}
+
+fn readiness(pages: &[Page]) -> (StatusCode, String) {
+    let verdicts: Vec<Verdict> = pages.iter().map(Page::ready).collect();
+    let is_ready = !verdicts.is_empty() && verdicts.iter().all(|verdict| verdict.is_ready);
+    let said = verdicts
+        .iter()
+        .filter(|verdict| verdict.is_ready == is_ready);
+    let mut words: Vec<&str> = said.map(|verdict| &*verdict.words).collect();
+    words.retain(|words| !words.is_empty());
+    words.dedup();
+    let words = words.join("; ");
+    match is_ready {
+        true if words.is_empty() => (StatusCode::OK, "ready\n".into()),
+        true => (StatusCode::OK, format!("ready: {words}\n")),
+        false => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("not ready: {words}\n"),
+        ),
+    }
 }
 
 /// Whose keys a page asks for.
@@ -146,4 +154,34 @@ pub fn serve(flag: &'static str, address: SocketAddr, router: Router) -> Outcome
         }
     });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_ready_when_all_its_workers_are_and_says_why_not() {
+        let pages = [Page::default(), Page::default()];
+        let words = |pages: &[Page]| readiness(pages).1;
+        assert_eq!(words(&[]), "not ready: \n");
+        assert_eq!(words(&pages), "not ready: it has just begun\n");
+        let ready = |words: &str| Verdict {
+            is_ready: true,
+            words: words.into(),
+        };
+        pages[0].set_ready(ready(""));
+        pages[1].set_ready(Verdict::not("no commit for 6.2 s"));
+        let said = "not ready: no commit for 6.2 s\n".to_owned();
+        assert_eq!(readiness(&pages), (StatusCode::SERVICE_UNAVAILABLE, said));
+        pages[1].set_ready(ready(""));
+        assert_eq!(readiness(&pages), (StatusCode::OK, "ready\n".into()));
+        pages
+            .iter()
+            .for_each(|page| page.set_ready(ready("locked")));
+        assert_eq!(
+            readiness(&pages),
+            (StatusCode::OK, "ready: locked\n".into())
+        );
+    }
 }

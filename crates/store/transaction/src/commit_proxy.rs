@@ -25,6 +25,7 @@
 mod accept;
 mod assign;
 mod durable;
+mod held;
 mod latency;
 mod partitions;
 mod pipeline;

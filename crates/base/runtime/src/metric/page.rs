@@ -2,9 +2,11 @@
 
 use super::latency::{BUCKETS, Timed, bucket_end};
 use super::{Family, Kind, Labelled, counts, values};
+use crate::readiness::{READY_LIMIT, Verdict};
+use crate::{Instant, now};
 use std::fmt::Write;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 crate::metric! {
     TURN_SECONDS: Histogram = "plinth_loop_turn_seconds",
@@ -21,19 +23,53 @@ pub struct Sample {
     pub value: f64,
 }
 
-/// The samples of a process, as new as their owner keeps them. Shared with the thread that serves them.
+/// The samples of a process, as new as their owner keeps them, and whether it is ready. Shared with the thread that
+/// serves them.
 #[derive(Clone, Default, Debug)]
-pub struct Page(Arc<Mutex<Vec<Sample>>>);
+pub struct Page(Arc<Mutex<Content>>);
+
+#[derive(Default, Debug)]
+struct Content {
+    samples: Vec<Sample>,
+    /// What the process said, and when.
+    ready: Option<(Instant, Verdict)>,
+}
 
 impl Page {
+    fn content(&self) -> MutexGuard<'_, Content> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub fn samples(&self) -> Vec<Sample> {
-        let samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        samples.clone()
+        self.content().samples.clone()
     }
 
     /// Replaces all samples.
     pub fn set(&self, samples: Vec<Sample>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = samples;
+        self.content().samples = samples;
+    }
+
+    /// Replaces what the process says of itself.
+    pub fn set_ready(&self, verdict: Verdict) {
+        self.content().ready = Some((now(), verdict));
+    }
+
+    /// What the process said last, however long ago.
+    pub fn said(&self) -> Verdict {
+        let said = self.content().ready.clone();
+        said.map_or_else(|| Verdict::not("it has just begun"), |(_, verdict)| verdict)
+    }
+
+    /// Whether the process is ready. A process that has said nothing for long is not: its event loop stands.
+    pub fn ready(&self) -> Verdict {
+        let age = self.content().ready.as_ref().map(|(at, _)| at.elapsed());
+        match age {
+            Some(age) if age > READY_LIMIT => {
+                let age = age.as_secs_f64();
+                Verdict::not(format!("its event loop has stood for {age:.1} s"))
+            }
+            _ => self.said(),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use super::counters::rounded;
 use crate::movement;
 use plinth_client::{Database, TransactionOption};
 use plinth_core::Result;
-use plinth_core::system_keys::CONFIG;
+use plinth_core::system_keys::{CONFIG, PROBED};
 use plinth_runtime::{Instant, now};
 use serde_json::{Map, Value, json};
 
@@ -21,9 +21,6 @@ const MEASURED: [&str; 5] = [
 /// Seconds that each took; `None` if it took too long.
 #[derive(Default)]
 pub struct Probe([Option<f64>; MEASURED.len()]);
-
-/// Nobody reads this row, and it is never there: a commit needs something that it could be in conflict over.
-const PROBED: &[u8] = b"\xff/latency_probe";
 
 /// One after the other, in a second altogether. What hangs leaves no time for what follows.
 pub async fn measure(database: &Database) -> Probe {

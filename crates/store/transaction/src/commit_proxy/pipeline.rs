@@ -3,6 +3,7 @@
 use super::accept::{Pending, Refused, SystemWrites};
 use super::assign::{self, Bodies};
 use super::durable::{Committed, OnEveryLog};
+use super::held;
 use super::latency::Latency;
 use super::partitions::Partitions;
 use super::resolve;
@@ -375,9 +376,14 @@ impl Proxy {
         loop {
             // An idle proxy sends an empty batch now and then, so that storage servers learn what has become durable.
             let patience = Duration::from_millis(EMPTY_COMMIT_INTERVAL_MS.get());
-            let first = plinth_runtime::timeout(patience, arrived.recv())
-                .await
-                .flatten();
+            let is_held = held::is_held();
+            let next = async {
+                match is_held {
+                    true => std::future::pending().await,
+                    false => arrived.recv().await,
+                }
+            };
+            let first = plinth_runtime::timeout(patience, next).await.flatten();
             while self.batches_in_flight.get() >= COMMIT_BATCHES_IN_FLIGHT_MAX.get()
                 || self.bytes_in_flight.get() >= IN_FLIGHT_BYTES_MAX
             {
@@ -389,7 +395,8 @@ impl Proxy {
             let mut batch: Vec<Arrived> = first.into_iter().collect();
             let mut bytes: usize = batch.iter().map(|a| a.transaction.bytes()).sum();
             let mut places: usize = batch.iter().map(Arrived::places).sum();
-            while batch.len() < COMMIT_BATCH_COUNT_MAX.get()
+            while !is_held
+                && batch.len() < COMMIT_BATCH_COUNT_MAX.get()
                 && bytes < bytes_max
                 && places + usize::from(TRANSACTION_PLACES_MAX) <= BATCH_PLACES_MAX
             {
