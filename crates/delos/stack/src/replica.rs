@@ -23,6 +23,7 @@ pub mod identity;
 pub mod kind;
 pub mod messages;
 mod metrics;
+mod readiness;
 mod restoring;
 pub mod serves;
 mod settings;

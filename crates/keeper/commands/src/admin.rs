@@ -10,6 +10,7 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use plinth_keeper::Keeper;
 use plinth_runtime::metric::page::text;
+use plinth_runtime::readiness::Verdict;
 use plinth_terminal::pages;
 use std::net::SocketAddr;
 use tokio::sync::{mpsc, oneshot};
@@ -20,7 +21,7 @@ const WAITING_MAX: usize = 16;
 pub enum Question {
     Command(String),
     Metrics,
-    /// Answered with a text that is empty if the gateway does not serve.
+    /// Answered with the words of `/health/ready`.
     Ready,
 }
 
@@ -58,12 +59,18 @@ fn router(asking: Asking) -> Router {
         .route("/commands/{name}", get(command))
 }
 
-/// `/ready`, as ClickHouse's keeper has it, for whoever starts and watches processes. It says nothing that is secret,
-/// and nobody needs a token for it.
+/// `/ready`, as ClickHouse's keeper has it, and `/health/live` and `/health/ready`, as all servers have them, for
+/// whoever starts and watches processes. They say nothing that is secret, and nobody needs a token for them.
 fn ready(asking: Asking) -> Router {
+    let health = asking.clone();
+    let health = async move || {
+        let said = said(&health, Question::Ready).await;
+        let said = said.unwrap_or_else(|| pages::words_of(&Verdict::not("it does not answer")));
+        (pages::code_of(&said), said)
+    };
     let page = async move || {
         let said = said(&asking, Question::Ready).await;
-        let is_ready = said.is_some_and(|said| !said.is_empty());
+        let is_ready = said.is_some_and(|said| pages::code_of(&said) == StatusCode::OK);
         let (code, status) = match is_ready {
             true => (StatusCode::OK, "ok"),
             false => (StatusCode::SERVICE_UNAVAILABLE, "fail"),
@@ -72,7 +79,10 @@ fn ready(asking: Asking) -> Router {
             format!("{{\"status\":\"{status}\",\"details\":{{\"hasLeader\":{is_ready}}}}}\n");
         (code, [(CONTENT_TYPE, "application/json")], text)
     };
-    Router::new().route("/ready", get(page))
+    Router::new()
+        .route("/ready", get(page))
+        .route("/health/live", get(async || "live\n"))
+        .route("/health/ready", get(health))
 }
 
 /// Links to the commands.
@@ -105,8 +115,7 @@ pub async fn answer(keeper: &Keeper, questions: Option<Questions>) {
         let text = match question {
             Question::Command(name) => format!("{:#}\n", keeper.command(&name).await),
             Question::Metrics => text(keeper.samples()),
-            Question::Ready if keeper.serves() => "ready".into(),
-            Question::Ready => String::new(),
+            Question::Ready => pages::words_of(&keeper.verdict()),
         };
         let _ = answer.send(text); // fails if the asker has gone
     }

@@ -10,6 +10,7 @@ use crate::{commands, leases, monitor, requests};
 use plinth_client::Database;
 use plinth_runtime::metric::page::Sample;
 use plinth_runtime::net::{Chosen, Listener, listen};
+use plinth_runtime::readiness::{Readiness, Verdict};
 use plinth_runtime::serve::{Connection, accept};
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Boxed, Duration, TaskGroup, now, race, sleep, timeout, trace, trace_warn};
@@ -109,6 +110,7 @@ impl Keeper {
                 stopped: Watch::new(None),
                 next_client: Cell::new(1),
                 started: now(),
+                readiness: Rc::new(RefCell::new(Readiness::new(now()))),
                 counters: Rc::new(Counters::default()),
                 alarm: Rc::default(),
                 operations,
@@ -223,6 +225,11 @@ impl Keeper {
     /// True if it serves clients now.
     pub fn serves(&self) -> bool {
         monitor::serves(&self.gateway)
+    }
+
+    /// Whether a client could work here just now, and why not.
+    pub fn verdict(&self) -> Verdict {
+        monitor::verdict(&self.gateway)
     }
 
     /// Its numbers for monitoring.

@@ -21,6 +21,7 @@ use crate::wire::Text;
 use crate::writes::{Outcome, code_of};
 use crate::{BEAT_MS, ISOLATION_MS, REAP_MS, quotas};
 use plinth_core::Result;
+use plinth_runtime::readiness::Work;
 use plinth_runtime::{
     Duration, Instant, TaskGroup, join_all, now, planted, probe, sleep, trace, trace_warn,
     unix_time_ms,
@@ -142,9 +143,15 @@ pub async fn watch_others(life: &Rc<Life>) {
 /// Returns when the next session is due, if that is soon.
 async fn look(life: &Rc<Life>, others: &mut Others) -> Result<Duration> {
     // Rows are read at the replica's version, so it must be a new one.
-    let _ = life.pipeline.refreshed().await;
+    let asked = now();
+    let is_new = life.pipeline.refreshed().await.is_ok();
     let began = now();
     let rows = life.replica.leases().await?;
+    if is_new {
+        let mut readiness = life.readiness.borrow_mut();
+        readiness.probed(Work::ReadVersion, asked, began);
+        readiness.probed(Work::Read, began, now());
+    }
     life.totals.set(life.replica.totals().await?);
     others.look(rows, began, life.contact.uncounted());
     // Longer than two beats of a gateway without sessions.

@@ -22,6 +22,7 @@ use crate::wire::Code;
 use crate::words::Words;
 use crate::writes::{Outcome, Writes, code_of};
 use crate::{BEAT_MS, HELD_BYTES_MAX, acl};
+use plinth_runtime::readiness::{Readiness, Work};
 use plinth_runtime::sync::{Notify, Watch};
 use plinth_runtime::{
     Duration, Instant, TaskGroup, now, planted, probe, race, random, sleep, sleep_until, trace,
@@ -127,6 +128,8 @@ pub struct Gateway {
     pub stopped: Watch<Option<Rc<str>>>,
     pub next_client: Cell<Client>,
     pub started: Instant,
+    /// Whether a user of ZooKeeper could work here just now.
+    pub readiness: Rc<RefCell<Readiness>>,
     pub counters: Rc<Counters>,
     pub alarm: Rc<Alarm>,
     pub operations: Option<Rc<Operations>>,
@@ -167,6 +170,8 @@ pub struct Life {
     pub is_first: Cell<bool>,
     /// Of the tree, at most a second old.
     pub totals: Cell<Totals>,
+    /// That of the gateway.
+    pub readiness: Rc<RefCell<Readiness>>,
     address: SocketAddr,
     in_common: String,
     beats: Cell<u64>,
@@ -202,6 +207,7 @@ impl Life {
             held_bytes: Rc::new(Watch::new(0)),
             is_first: Cell::new(false),
             totals: Cell::default(),
+            readiness: gateway.readiness.clone(),
             address: gateway.address,
             in_common: gateway.options.in_common(),
             beats: Cell::new(0),
@@ -275,6 +281,10 @@ impl Life {
         ) {
             sent = Moment::now();
         }
+        // It is a commit, or an entry of the log.
+        let mut readiness = self.readiness.borrow_mut();
+        readiness.probed(Work::Commit, sent.at, now());
+        drop(readiness);
         self.contact.landed(sent);
         if self.held_bytes.get() > 0 {
             let connections = self.clients.connections.borrow();

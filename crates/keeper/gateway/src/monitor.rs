@@ -7,7 +7,8 @@ use crate::wire::Text;
 use plinth_runtime::metric::Family;
 use plinth_runtime::metric::latency::{BUCKETS, Timed, bucket_end, bucket_of};
 use plinth_runtime::metric::page::{Sample, Samples};
-use plinth_runtime::{metric, net};
+use plinth_runtime::readiness::Verdict;
+use plinth_runtime::{metric, net, now};
 use std::collections::BTreeMap;
 
 metric! {
@@ -164,11 +165,21 @@ pub fn serves(gateway: &Gateway) -> bool {
     life.is_some_and(|life| !life.is_isolated() && life.contact.is_in_touch())
 }
 
+/// Whether a user of ZooKeeper could work here just now: the gateway's beats land, and it reads what is new.
+pub fn verdict(gateway: &Gateway) -> Verdict {
+    match gateway.stopped.get() {
+        Some(why) => Verdict::not(&*why),
+        None => gateway.readiness.borrow().verdict(now()),
+    }
+}
+
 /// All of it as a page for Prometheus.
 pub fn samples(gateway: &Gateway) -> Vec<Sample> {
     let mut out = Samples::of_process(gateway.address);
     let life = gateway.life.get();
     out.add(&SERVING, &[], f64::from(u8::from(serves(gateway))));
+    let readiness = gateway.readiness.borrow();
+    readiness.add_to(&mut out, &verdict(gateway));
     if let Some(life) = life {
         for (family, value) in numbers(gateway, &life) {
             out.add(family, &[], value);

@@ -31,9 +31,12 @@ const LOOK: Duration = Duration::from_millis(250);
 const THINK: Duration = Duration::from_millis(100);
 /// A process sees a beat two seconds after it came, and says a quarter of a second later what it has seen.
 const SLACK: Duration = Duration::from_millis(2500);
-/// A gap between commits that no process may notice. In the worst case it saw the last beat three seconds ago, and
+/// When commits go through again, a process may know it before the client does, whose work takes up to two seconds to
+/// fail. Whoever says for longer that it is ready must be right.
+const INSISTS: Duration = Duration::from_secs(5);
+/// A gap between commits that no process may notice. In the worst case it saw the last beat 2.5 s ago, and
 /// after the gap it sees one within a second.
-const GAP_UNSEEN: Duration = Duration::from_millis(900);
+const GAP_UNSEEN: Duration = Duration::from_millis(1500);
 /// A process must be ready if there was no longer gap in this time, and it has run for as long.
 const WARM: Duration = Duration::from_secs(15);
 /// After the last fault every process is ready within this time.
@@ -165,8 +168,7 @@ async fn watch(pages: &Pages, commits: &Commits) -> Failure {
 
 /// What is wrong with what a process says.
 fn judge(run: &Run, said: &readiness::Verdict, silent: Duration, is_calm: bool) -> Option<String> {
-    // When commits go through again, the process may know it before the client does.
-    let insists = run.ready_since.is_some_and(|since| now() - since > SLACK);
+    let insists = run.ready_since.is_some_and(|since| now() - since > INSISTS);
     if insists && silent > READY_LIMIT + SLACK {
         let silent = silent.as_secs_f64();
         return Some(format!(

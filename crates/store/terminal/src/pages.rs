@@ -47,6 +47,26 @@ pub fn health(pages: Vec<Page>) -> Router {
         .route("/health/ready", get(ready))
 }
 
+const READY: &str = "ready";
+
+/// What `/health/ready` says.
+pub fn words_of(verdict: &Verdict) -> String {
+    let (is_ready, words) = (verdict.is_ready, &verdict.words);
+    match is_ready {
+        true if words.is_empty() => format!("{READY}\n"),
+        true => format!("{READY}: {words}\n"),
+        false => format!("not {READY}: {words}\n"),
+    }
+}
+
+/// The status with which `/health/ready` says this.
+pub fn code_of(words: &str) -> StatusCode {
+    match words.starts_with(READY) {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
 fn readiness(pages: &[Page]) -> (StatusCode, String) {
     let verdicts: Vec<Verdict> = pages.iter().map(Page::ready).collect();
     let is_ready = !verdicts.is_empty() && verdicts.iter().all(|verdict| verdict.is_ready);
@@ -56,15 +76,11 @@ fn readiness(pages: &[Page]) -> (StatusCode, String) {
     let mut words: Vec<&str> = said.map(|verdict| &*verdict.words).collect();
     words.retain(|words| !words.is_empty());
     words.dedup();
-    let words = words.join("; ");
-    match is_ready {
-        true if words.is_empty() => (StatusCode::OK, "ready\n".into()),
-        true => (StatusCode::OK, format!("ready: {words}\n")),
-        false => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!("not ready: {words}\n"),
-        ),
-    }
+    let words = words_of(&Verdict {
+        is_ready,
+        words: words.join("; "),
+    });
+    (code_of(&words), words)
 }
 
 /// Whose keys a page asks for.

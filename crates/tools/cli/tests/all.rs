@@ -45,6 +45,7 @@ mod named_hosts;
 mod other_cluster_files;
 mod packages;
 mod ports_in_use;
+mod ready;
 mod real_cluster;
 mod recovery_waits;
 mod refused_requests;

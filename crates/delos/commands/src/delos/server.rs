@@ -224,6 +224,7 @@ fn page(arguments: &Arguments) -> Outcome<Option<Page>> {
     };
     let router = pages::router(vec![page.clone()]);
     let router = pages::guarded(pages::flag(), address, router, keys)?;
+    let router = router.merge(pages::health(vec![page.clone()]));
     pages::serve(pages::flag(), address, router)?;
     Ok(Some(page))
 }

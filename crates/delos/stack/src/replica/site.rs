@@ -11,6 +11,7 @@ use super::messages::{
     RemoveReplica, ReplicaStatus, Restore, Restored, SwitchEngine, Told, TrimLog,
 };
 use super::metrics;
+use super::readiness;
 use super::restoring;
 use super::serves::ServiceLog;
 use super::settings::Tell;
@@ -26,8 +27,9 @@ use plinth_core::Error;
 use plinth_core::similar::question;
 use plinth_rpc::{Interface, Registration, Request, Responder, Transport};
 use plinth_runtime::metric::page::{Page, Samples};
+use plinth_runtime::readiness::{Readiness, Verdict};
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Duration, TaskGroup, sleep, timeout, trace};
+use plinth_runtime::{Duration, Either, TaskGroup, now, race, sleep, timeout, trace};
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::rc::Rc;
@@ -56,6 +58,7 @@ pub struct Site {
     /// Empty if it serves.
     waits_for: RefCell<String>,
     running: RefCell<Option<Rc<Running>>>,
+    readiness: RefCell<Readiness>,
     copies: Rc<Copies>,
     tasks: TaskGroup,
     under_way: Rc<Cell<usize>>,
@@ -77,6 +80,7 @@ impl Site {
             is_adopting: Cell::new(false),
             waits_for: RefCell::new("an operator to make it a replica of a service".into()),
             running: RefCell::default(),
+            readiness: RefCell::new(Readiness::new(now())),
             copies: Rc::default(),
             tasks: TaskGroup::new(),
             under_way: Rc::default(),
@@ -174,13 +178,30 @@ impl Site {
         let Some(page) = page else {
             return std::future::pending().await;
         };
-        loop {
-            let mut out = Samples::of_process(self.config.address());
-            // A disk that fails ends the replica, which says so itself.
-            let _ = self.add_samples(&mut out);
-            out.add_counted();
-            page.set(out.into_list());
-            sleep(PAGE_INTERVAL).await;
+        let samples = async {
+            loop {
+                let mut out = Samples::of_process(self.config.address());
+                let verdict = self.verdict();
+                self.readiness.borrow().add_to(&mut out, &verdict);
+                // A disk that fails ends the replica, which says so itself.
+                let _ = self.add_samples(&mut out);
+                out.add_counted();
+                page.set(out.into_list());
+                page.set_ready(verdict);
+                sleep(PAGE_INTERVAL).await;
+            }
+        };
+        let replica = || self.serving().map(|running| running.replica.clone());
+        match race(samples, readiness::keep(&self.readiness, replica)).await {
+            Either::Left(never) | Either::Right(never) => never,
+        }
+    }
+
+    /// Whether a request to the replica could be answered just now.
+    fn verdict(&self) -> Verdict {
+        match self.serving() {
+            Ok(_) => self.readiness.borrow().verdict(now()),
+            Err(why) => Verdict::not(why),
         }
     }
 

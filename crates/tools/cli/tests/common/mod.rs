@@ -9,8 +9,8 @@ pub mod replicas;
 pub mod small_disk;
 pub mod strangers;
 
-use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -247,6 +247,13 @@ impl Cluster {
         server.args(knobs).spawn().expect("the binary was built")
     }
 
+    /// Starts server `i`, and its pages at this port.
+    pub fn start_server_and_pages(&self, i: u16, pages: u16) -> Child {
+        let mut server = self.server_command(i, self.first_port + i);
+        server.args(["--pages", &format!("127.0.0.1:{pages}")]);
+        server.spawn().expect("the binary was built")
+    }
+
     /// Starts server `i` on its data directory at another port.
     pub fn start_server_at(&self, i: u16, port: u16) -> Child {
         let mut server = self.server_command(i, port);
@@ -381,6 +388,20 @@ impl Drop for Cluster {
 }
 
 /// Makes `to` hold exactly what `from` holds.
+/// The status and the body of a page at a port of this machine.
+pub fn page_of(port: u16, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("somebody listens");
+    let limit = Some(Duration::from_secs(10));
+    stream.set_read_timeout(limit).expect("a limit");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: plinth\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it is read");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok());
+    (code.expect("a status"), body.to_string())
+}
+
 pub fn copy_directory(from: &Path, to: &Path) {
     let _ = std::fs::remove_dir_all(to); // it may not exist
     std::fs::create_dir_all(to).expect("can be made");
