@@ -47,8 +47,13 @@ fn nobody_is_ready_while_nothing_commits_and_a_locked_database_is() {
         assert!(numbers.contains(&wanted), "{wanted} in {numbers}");
     }
 
-    let id = cluster.cli("lock");
-    let id = id.split_whitespace().last().expect("an id").to_owned();
+    let said = cluster.cli("lock");
+    let is_id = |word: &&str| word.len() == 32 && word.bytes().all(|b| b.is_ascii_hexdigit());
+    let id = said
+        .split_whitespace()
+        .find(is_id)
+        .expect("an id")
+        .to_owned();
     std::thread::sleep(Duration::from_secs(4));
     assert_eq!(ready(pages), (200, "ready: locked\n".into()));
     cluster.cli(&format!("unlock {id}"));
