@@ -50,7 +50,7 @@ fn nobody_is_ready_while_nothing_commits_and_a_locked_database_is() {
     let said = cluster.cli("lock");
     let is_id = |word: &&str| word.len() == 32 && word.bytes().all(|b| b.is_ascii_hexdigit());
     let id = said
-        .split_whitespace()
+        .split(|c: char| !c.is_ascii_alphanumeric())
         .find(is_id)
         .expect("an id")
         .to_owned();
