@@ -11,6 +11,7 @@
 
 use crate::metric::latency::Timed;
 use crate::metric::page::Samples;
+pub use crate::metric::page::Verdict;
 use crate::{Duration, Instant};
 
 /// Work of each kind must have gone through within this time.
@@ -50,23 +51,6 @@ impl Work {
             Work::ReadVersion => "read version",
             Work::Read => "read",
             Work::Commit => "commit",
-        }
-    }
-}
-
-/// What a process says to whoever asks whether it is ready.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Verdict {
-    pub is_ready: bool,
-    /// Why it is not ready, or what is remarkable although it is. Empty: nothing.
-    pub words: String,
-}
-
-impl Verdict {
-    pub fn not(words: impl Into<String>) -> Verdict {
-        Verdict {
-            is_ready: false,
-            words: words.into(),
         }
     }
 }

@@ -2,8 +2,7 @@
 
 use super::latency::{BUCKETS, Timed, bucket_end};
 use super::{Family, Kind, Labelled, counts, values};
-use crate::readiness::{READY_LIMIT, Verdict};
-use crate::{Instant, now};
+use crate::{Duration, Instant, now};
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,6 +10,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 crate::metric! {
     TURN_SECONDS: Histogram = "plinth_loop_turn_seconds",
         "length of a turn of the event loop: all that runs between two looks at its sockets and timers";
+}
+
+/// A process that has not said for so long whether it is ready is not.
+const SILENT_LIMIT: Duration = Duration::from_secs(5);
+
+/// What a process says to whoever asks whether it is ready.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Verdict {
+    pub is_ready: bool,
+    /// Why it is not ready, or what is remarkable although it is. Empty: nothing.
+    pub words: String,
+}
+
+impl Verdict {
+    pub fn not(words: impl Into<String>) -> Verdict {
+        Verdict {
+            is_ready: false,
+            words: words.into(),
+        }
+    }
 }
 
 /// One number of a page.
@@ -64,7 +83,7 @@ impl Page {
     pub fn ready(&self) -> Verdict {
         let age = self.content().ready.as_ref().map(|(at, _)| at.elapsed());
         match age {
-            Some(age) if age > READY_LIMIT => {
+            Some(age) if age > SILENT_LIMIT => {
                 let age = age.as_secs_f64();
                 Verdict::not(format!("its event loop has stood for {age:.1} s"))
             }

@@ -1,7 +1,7 @@
 //! Finds out whether a replica is ready: whether a request to it could be answered just now (pitfall 44).
 //!
 //! ```text
-//! every 2 s ── where does the log end? ── apply all up to there ─► are there new entries? then somebody could append
+//! every 2 s ── where does the log end? ── apply all up to there ─► are entries new? then somebody could append
 //! ```
 //!
 //! It appends nothing itself: each replica reports at least once a second how far it is ([`view_tracking`]), so the log
