@@ -2,6 +2,7 @@
 //! of another, and would wait for a cluster that never answers it.
 
 use crate::cluster_file::{ClusterFile, ClusterFileError};
+use crate::register::OF_ANOTHER_SYSTEM;
 use crate::{CoordinatedState, Coordinators};
 use plinth_core::{Error, Uid};
 use plinth_rpc::Transport;
@@ -38,8 +39,6 @@ const FARM_RECORD: &[u8] = b"farmrec";
 /// The store's state begins with the number of its format and that of its epoch, a log stack's map with the number
 /// of its version. No format has come near this number.
 const FORMATS_MAX: u32 = 1 << 10;
-/// A coordinator refuses the state of another system with this.
-pub(crate) const OF_ANOTHER_SYSTEM: Error = Error::wrong_connection_file;
 /// Coordinators that do not tell what they keep in this time are passed over.
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
 

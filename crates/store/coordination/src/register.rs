@@ -1,7 +1,6 @@
 //! The register of one set of coordinators, read and written on a majority of them (disk Paxos, FDB §2.3.1).
 
 use crate::ClusterFile;
-use crate::family::OF_ANOTHER_SYSTEM;
 use crate::owner::{self, Whose, whose};
 use plinth_core::{Error, Result, Uid};
 use plinth_protocol::coordination::{
@@ -9,7 +8,10 @@ use plinth_protocol::coordination::{
     WriteRegisterReply, ask,
 };
 use plinth_rpc::{Request, Transport};
-use plinth_runtime::{Boxed, Duration, Instant, buggify, fault, planted, probe, sync, trace};
+use plinth_runtime::sync::QueueReceiver;
+use plinth_runtime::{
+    Boxed, Duration, Instant, TaskGroup, buggify, fault, planted, probe, sync, trace,
+};
 
 /// A coordinator that has not answered within this time is asked again.
 const RETRY: Duration = Duration::from_millis(1000);
@@ -20,6 +22,9 @@ const NOTHING_GRACE: Duration = Duration::from_secs(1);
 
 /// Pause of a reader that others have outrun: those who meet must not go on doing so.
 const OUTRUN_PAUSE_MS: std::ops::Range<u64> = 5..50;
+
+/// A coordinator refuses the state of another system with this.
+pub(crate) const OF_ANOTHER_SYSTEM: Error = Error::wrong_connection_file;
 
 /// What was read from a majority.
 pub(crate) struct Found {
@@ -229,18 +234,14 @@ impl Register {
         plinth_runtime::timeout(RETRY, ask(&self.transport, place, request)).await;
     }
 
-    /// Returns the first majority of answers, with the numbers of the coordinators that gave them. Asks coordinators
-    /// that fail again until there is one. If those answers are `few`, also waits a moment for the other
-    /// coordinators. One answer that `suffices` ends it: then there may be fewer. Fails if so many are of another
-    /// system that there is no majority without them ([`OF_ANOTHER_SYSTEM`]).
-    async fn ask_majority<R: Request + Clone>(
+    /// Asks each coordinator until it answers, or refuses as one of another system. Gives each answer with the number
+    /// of its coordinator.
+    fn ask_each<R: Request + Clone>(
         &self,
         request: R,
-        few: impl Fn(&[R::Reply]) -> bool,
-        suffices: impl Fn(&R::Reply) -> Suffices,
-    ) -> Result<(Vec<usize>, Vec<R::Reply>)> {
-        let (sender, mut replies) = sync::queue();
-        let tasks = plinth_runtime::TaskGroup::new();
+    ) -> (TaskGroup, QueueReceiver<(usize, Result<R::Reply>)>) {
+        let (sender, replies) = sync::queue();
+        let tasks = TaskGroup::new();
         for (i, place) in self.file.coordinators.iter().enumerate() {
             let place = place.clone();
             let (transport, request, sender) =
@@ -263,6 +264,20 @@ impl Register {
                 }
             });
         }
+        (tasks, replies)
+    }
+
+    /// Returns the first majority of answers, with the numbers of the coordinators that gave them. Asks coordinators
+    /// that fail again until there is one. If those answers are `few`, also waits a moment for the other
+    /// coordinators. One answer that `suffices` ends it: then there may be fewer. Fails if so many are of another
+    /// system that there is no majority without them ([`OF_ANOTHER_SYSTEM`]).
+    async fn ask_majority<R: Request + Clone>(
+        &self,
+        request: R,
+        few: impl Fn(&[R::Reply]) -> bool,
+        suffices: impl Fn(&R::Reply) -> Suffices,
+    ) -> Result<(Vec<usize>, Vec<R::Reply>)> {
+        let (_asking, mut replies) = self.ask_each(request);
         let (mut from, mut answers) = (Vec::new(), Vec::new());
         let all = self.file.coordinators.len();
         let (mut end, mut strangers) = (None, 0);

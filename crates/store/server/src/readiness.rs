@@ -15,6 +15,7 @@
 
 use plinth_client::{Database, Transaction, TransactionOption};
 use plinth_core::system_keys::{BEAT, PROBED};
+use plinth_core::version::VERSIONS_PER_SECOND;
 use plinth_core::{Error, Result, Value, Version};
 use plinth_runtime::readiness::{Readiness, Work};
 use plinth_runtime::{
@@ -38,7 +39,6 @@ const COMMIT_INTERVAL: Duration = Duration::from_secs(30);
 /// A commit that takes longer is tried anew.
 const COMMIT_LIMIT: Duration = Duration::from_secs(5);
 const COMMIT_RETRY: Duration = Duration::from_millis(500);
-const VERSIONS_A_SECOND: f64 = 1e6;
 
 pub const LOCKED: &str = "locked";
 
@@ -123,7 +123,7 @@ fn committed_at(before: Instant, asked: Instant, version: Version, stamp: &[u8])
     let of_beat = stamp
         .first_chunk()
         .map_or(0, |bytes| Version::from_be_bytes(*bytes));
-    let behind = version.saturating_sub(of_beat).max(0) as f64 / VERSIONS_A_SECOND;
+    let behind = version.saturating_sub(of_beat).max(0) as f64 / VERSIONS_PER_SECOND as f64;
     let behind = Duration::try_from_secs_f64(behind).unwrap_or(Duration::MAX);
     (asked - behind).max(before)
 }

@@ -18,6 +18,7 @@ use plinth_runtime::random::chance;
 use plinth_runtime::sim::{Draw, control};
 use plinth_runtime::{Duration, Task, probe, trace};
 use plinth_server::knobs::DISK_STALL_MS;
+use plinth_transaction::knobs::{COMMIT_BATCH_COUNT_MAX, COMMIT_BATCHES_IN_FLIGHT_MAX};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -38,6 +39,8 @@ const LOSS_AT_THE_END: f64 = 0.03;
 
 /// Limit of first shards in ordinary runs; more make a run slow.
 const FEW_SHARDS_MAX: usize = 64;
+/// Transactions that a commit proxy carries at once, at least: a batch's transactions times the batches in flight.
+const COMMITS_AT_ONCE_MIN: usize = 4;
 /// Maximum pause between two strangers, in milliseconds.
 const STRANGERS_PAUSE_MS: u64 = 20_000;
 
@@ -62,6 +65,28 @@ fn draw_first_shards(scenario: &Scenario, seed: u64) {
     set_knobs(own);
 }
 
+/// One transaction at a time is no load that a database of many clients bears: what its services alone write at rest
+/// (beats, leases, probes) would wait for seconds. Either knob may be drawn to its end, and not both.
+fn leave_room_for_commits() {
+    let mut own = (*knobs()).clone();
+    let at_once = COMMIT_BATCH_COUNT_MAX.of(&own) * COMMIT_BATCHES_IN_FLIGHT_MAX.of(&own);
+    if at_once < COMMITS_AT_ONCE_MIN {
+        COMMIT_BATCHES_IN_FLIGHT_MAX.put(&mut own, COMMITS_AT_ONCE_MIN);
+        set_knobs(own);
+    }
+}
+
+/// Each knob that has another value than its default, as `name=value`.
+fn drawn_knobs() -> String {
+    let (drawn, usual) = (knobs().list(), Knobs::default().list());
+    let pairs = drawn.iter().zip(&usual);
+    let others = pairs.filter(|(drawn, usual)| drawn.1 != usual.1);
+    let words: Vec<String> = others
+        .map(|((name, value), _)| format!("{name}={value}"))
+        .collect();
+    words.join(" ")
+}
+
 pub async fn run(
     shape: Shape,
     scenario: Scenario,
@@ -70,8 +95,10 @@ pub async fn run(
     drawn: &RefCell<Drawn>,
 ) -> Verdict {
     draw_first_shards(&scenario, shape.seed);
+    leave_room_for_commits();
     trace!("Shape", "shape" => format!("{shape:?}"));
     trace!("FaultMix", "mix" => format!("{mix:?}"));
+    trace!("Knobs", "drawn" => drawn_knobs());
     let open = async || {
         let opened = plinth_runtime::timeout(CREATE_LIMIT, cluster::open(&shape)).await;
         opened.ok_or_else(|| liveness("the database could not be created"))

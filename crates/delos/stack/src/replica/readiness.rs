@@ -4,8 +4,8 @@
 //! every 2 s ── where does the log end? ── apply all up to there ─► are entries new? then somebody could append
 //! ```
 //!
-//! It appends nothing itself: each replica reports at least once a second how far it is ([`view_tracking`]), so the log
-//! of an idle service grows, too.
+//! It appends nothing itself: each replica reports at least once a second how far it is ([`view_tracking`]), so the
+//! log of an idle service grows, too.
 //!
 //! [`view_tracking`]: crate::engines::view_tracking
 

@@ -376,7 +376,7 @@ impl Proxy {
         loop {
             // An idle proxy sends an empty batch now and then, so that storage servers learn what has become durable.
             let patience = Duration::from_millis(EMPTY_COMMIT_INTERVAL_MS.get());
-            let is_held = held::is_held();
+            let is_held = held::is_held(self.assigned_version.get());
             let next = async {
                 match is_held {
                     true => std::future::pending().await,
