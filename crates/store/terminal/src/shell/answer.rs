@@ -104,7 +104,8 @@ impl Answer {
     pub fn aside(&self, form: Form) -> Option<&str> {
         match self {
             Answer::Rows(rows, limit, _) if form == Form::Tsv && is_cut(rows, *limit) => Some(
-                "these are not all: the limit has cut them; name a higher one behind END, or begin behind the last key",
+                "these are not all: the limit has cut them; name a higher one behind END, or begin behind the last \
+                 key",
             ),
             Answer::Text(text)
             | Answer::Whole {
