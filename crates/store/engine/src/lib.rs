@@ -96,6 +96,11 @@ pub trait KeyValueStore {
 
     fn kind(&self) -> EngineKind;
 
+    /// Opens the files again after an error that says that they are damaged. Then all can be read that is intact, as
+    /// of the last commit that went through. Fails if the files cannot be opened, or no longer work for another
+    /// reason.
+    fn open_again(&self) -> LocalBoxFuture<'_, Result<()>>;
+
     /// Releases the files. Nothing committed depends on it.
     fn close(self: Rc<Self>) -> LocalBoxFuture<'static, Result<()>>;
 }

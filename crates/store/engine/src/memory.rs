@@ -588,6 +588,11 @@ impl KeyValueStore for MemoryEngine {
         EngineKind::Memory
     }
 
+    /// It reads its files when it is opened, and never again.
+    fn open_again(&self) -> LocalBoxFuture<'_, Result<()>> {
+        Box::pin(async { self.check() })
+    }
+
     fn close(self: Rc<Self>) -> LocalBoxFuture<'static, Result<()>> {
         Box::pin(async { Ok(()) })
     }

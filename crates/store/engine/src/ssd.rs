@@ -202,6 +202,9 @@ fn apply(
     Ok(())
 }
 
+/// Pause between two looks whether a commit has ended.
+const COMMIT_LOOK: Duration = Duration::from_millis(10);
+
 impl SsdEngine {
     /// Opens or makes the engine in `<path>.redb`, with `cache_bytes` of memory for pages and rows.
     pub fn open(path: &Path, create: bool, cache_bytes: usize) -> Boxed<'_, Result<Rc<Self>>> {
@@ -273,6 +276,28 @@ impl SsdEngine {
         if let Some(left) = self.tree.replace(Some(Arc::new(tree))) {
             left.frames.leave();
         }
+        Ok(())
+    }
+
+    /// Opens the file again after a read or a commit met damage: the tree refuses everything from then on, and most of
+    /// it may be intact.
+    async fn open_again(&self) -> Result<()> {
+        while self.committing.get() {
+            plinth_runtime::sleep(COMMIT_LOOK).await;
+        }
+        let Some(error) = self.failed.get() else {
+            return Ok(());
+        };
+        if !matches!(error, Error::checksum_failed | Error::file_corrupt) {
+            return Err(error);
+        }
+        *self.rows.borrow_mut() = None;
+        if let Some(left) = self.tree.borrow_mut().take() {
+            left.frames.leave();
+        }
+        self.open_file(false).await?;
+        self.failed.set(None);
+        probe!("ssd_engine_opens_again_after_damage");
         Ok(())
     }
 
@@ -518,6 +543,10 @@ impl KeyValueStore for SsdEngine {
 
     fn commit(&self, batch: WriteBatch) -> LocalBoxFuture<'_, Result<Synced>> {
         Box::pin(self.commit_batch(batch))
+    }
+
+    fn open_again(&self) -> LocalBoxFuture<'_, Result<()>> {
+        Box::pin(SsdEngine::open_again(self))
     }
 
     fn bytes_used(&self) -> u64 {

@@ -112,6 +112,9 @@ record! {
         pub logs: Vec<(Uid, Epoch)>,
         /// Storage servers on its disk.
         pub storage: Vec<(Uid, Tag)>,
+        /// Storage servers on its disk whose files are damaged. Those that are also among `storage` serve what can be
+        /// read.
+        pub damaged: Vec<Uid>,
         /// Addresses that this worker recently failed to reach.
         pub unreachable: Vec<SocketAddr>,
         /// State of the disk under its data directory, if that disk is not to be trusted.

@@ -1,11 +1,12 @@
 //! The roles that a worker hosts. Makes roles on request, keeps them in one table, and ends and removes them when
 //! they are over.
 
+mod damage;
 mod ready;
 mod revival;
 
 use crate::access;
-use crate::data_directory::{DAMAGED, DataDirectory, FORMER, StorageMeta};
+use crate::data_directory::{DataDirectory, FORMER, StorageMeta};
 use crate::disk_watch::DiskWatch;
 use crate::snapshots::ClientSnapshots;
 use crate::vitals::Vitals;
@@ -38,7 +39,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
 use std::future::Future;
-use std::path::Path;
 use std::rc::{Rc, Weak};
 
 /// A process that is asked to end goes on for this long, so that the answer gets out.
@@ -86,6 +86,8 @@ pub struct Hosting {
     unclaimed: RefCell<BTreeSet<Uid>>,
     /// Log servers whose files are damaged, and of which it is not known yet whether the cluster can do without them.
     damaged_logs: RefCell<BTreeMap<Uid, Task<()>>>,
+    /// Storage servers whose files are damaged, and that the cluster may still need.
+    damaged_storage: RefCell<BTreeSet<Uid>>,
     change: Notify,
     newest_epoch: Cell<Epoch>,
     registrations: RefCell<Vec<Registration>>,
@@ -128,6 +130,7 @@ impl Hosting {
             roles: RefCell::default(),
             unclaimed: RefCell::default(),
             damaged_logs: RefCell::default(),
+            damaged_storage: RefCell::default(),
             change: Notify::new(),
             newest_epoch: Cell::new(0),
             registrations: RefCell::default(),
@@ -181,7 +184,7 @@ impl Hosting {
             _ if is_the_disks(error) => self.come_back_later(id, stored, error),
             _ if !is_damage(error) => return Err(error),
             Stored::Log(_) => self.give_up_log_later(id, error),
-            Stored::Storage(_) => self.give_up_later(id, error),
+            Stored::Storage(_) => self.storage_cannot_start(id, error),
         }
         Ok(())
     }
@@ -215,25 +218,6 @@ impl Hosting {
         });
     }
 
-    /// Handles a storage server whose files are damaged already when the process starts. Whether other servers have
-    /// its data is known as soon as the worker hears of the cluster.
-    fn give_up_later(self: &Rc<Self>, id: Uid, error: Error) {
-        probe!("damaged_replica_at_start");
-        let place = self.directory.storage_prefix(id);
-        // The engine has reported the exact place.
-        trace!("StorageDamaged", "place" => place.display(), "error" => error);
-        let (hosting, log_system) = (Rc::downgrade(self), self.log_system.clone());
-        let giving_up = plinth_runtime::spawn("damaged storage", async move {
-            log_system
-                .wait_until(|system| system.current().is_some())
-                .await;
-            if let Some(hosting) = hosting.upgrade() {
-                hosting.storage_ended(id, None, &place, error).await;
-            }
-        });
-        giving_up.detach();
-    }
-
     /// Handles a log server whose files are damaged. The other roles of the process serve meanwhile. An epoch that
     /// begins without the log server has copied what that held from others: then its files are set aside. If a
     /// recovery says that no epoch can begin without it, it was the last one to hold some of the log: then the process
@@ -256,9 +240,7 @@ impl Hosting {
                 return;
             };
             let had_others = begun && info.with(|info| others_hold_log(info, id));
-            hosting
-                .damaged(id, Role::Log, &place, error, had_others)
-                .await;
+            hosting.log_is_damaged(id, &place, error, had_others).await;
             let ended = hosting.damaged_logs.borrow_mut().remove(&id);
             hosting.change.notify_all();
             drop(ended);
@@ -528,6 +510,7 @@ impl Hosting {
     ) -> Result<()> {
         let prefix = self.directory.storage_prefix(id);
         let engine = plinth_engine::open(meta.engine, &prefix, create, self.cache_bytes).await?;
+        let damaged = Watch::new(None);
         let role = StorageRole {
             id,
             tag: meta.tag,
@@ -536,50 +519,15 @@ impl Hosting {
             snapshots: self.snapshots.clone(),
             access: self.access.clone(),
             cluster: self.cluster.clone(),
+            damaged: damaged.clone(),
         };
         let store = Rc::new(WindowedStore::open(engine, meta.after)?);
         let life = plinth_storage::server::start(&self.transport, role, store).await?;
         // Weak: the hosting owns its roles.
         let hosting = Rc::downgrade(self);
-        self.host(id, Kind::Storage(meta.tag), Role::Storage, async move {
-            let error = life.await;
-            if let Some(hosting) = hosting.upgrade() {
-                hosting
-                    .storage_ended(id, Some(meta.tag), &prefix, error)
-                    .await;
-            }
-        });
+        let running = Self::run_storage(hosting, id, meta.tag, damaged, life);
+        self.host(id, Kind::Storage(meta.tag), Role::Storage, running);
         Ok(())
-    }
-
-    /// Handles the end of a storage server. If others have the data of a damaged replica, its files are set aside,
-    /// and the data distributor makes another one, here or elsewhere, from a healthy replica. Without others the
-    /// process ends and reports why. After an error of the disk nothing is known to be damaged: the server comes back
-    /// when the disk works, and the distributor does not wait long for it.
-    async fn storage_ended(self: &Rc<Self>, id: Uid, tag: Option<Tag>, path: &Path, error: Error) {
-        if is_the_disks(error) {
-            return self.come_back_later(id, Stored::Storage(tag), error);
-        }
-        let has_others = |system: &LogSystem| system.current().is_some_and(|g| g.replication > 1);
-        let has_others = is_damage(error) && self.log_system.with(has_others);
-        self.damaged(id, Role::Storage, path, error, has_others)
-            .await;
-    }
-
-    /// Sets the files of a role aside if others have what they hold; otherwise ends the process with a line.
-    async fn damaged(&self, id: Uid, role: Role, path: &Path, error: Error, has_others: bool) {
-        if has_others {
-            match self.directory.set_role_aside(id, DAMAGED).await {
-                Ok(()) => {
-                    probe!("damaged_replica_set_aside");
-                    trace_warn!("DamagedSetAside", "file" => path.display(), "error" => error);
-                    return;
-                }
-                Err(failed) => trace!("SetAsideFailed", "id" => id, "error" => failed),
-            }
-        }
-        let line = format!("{role} server {} cannot go on: {error}", path.display());
-        self.fatal.set(Some(line));
     }
 
     fn host(
@@ -733,6 +681,9 @@ impl Hosting {
             trace_warn!("UnclaimedSetAside", "directory" => place, "id" => id, "prefix" => FORMER,
                 "done" => set.is_ok());
             return;
+        }
+        if self.is_damaged(id) {
+            return self.set_damaged_aside(id).await;
         }
         probe!("worker_removes_role_files");
         if let Err(error) = self.directory.remove_role(id).await {

@@ -470,6 +470,7 @@ fn registration(
         locality: me.locality.clone(),
         logs,
         storage,
+        damaged: hosting.damaged_storage(),
         unreachable: transport.unreachable(),
         disk: hosting.sick_disk(),
         epoch: me.directory.epoch(),

@@ -2,6 +2,7 @@
 
 mod common;
 mod damaged_logs;
+mod damaged_storage;
 mod distribution;
 mod embedded;
 mod lost_coordinators;

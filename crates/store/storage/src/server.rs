@@ -87,11 +87,20 @@ pub struct StorageRole {
     pub access: Rc<Known>,
     /// The name of the cluster: tokens may be for it alone.
     pub cluster: String,
+    /// Set when the engine's files are found damaged. What is intact is served on.
+    pub damaged: Watch<Option<Error>>,
+}
+
+fn is_damage(error: Error) -> bool {
+    matches!(error, Error::checksum_failed | Error::file_corrupt)
 }
 
 fn is_wide_clear(mutation: &MutationRef<'_>) -> bool {
     mutation.kind == MutationKind::ClearRange && !is_single_key(mutation.first, mutation.second)
 }
+
+/// Commits in a row that meet damage, after which none is tried again.
+const DAMAGED_COMMITS_MAX: u32 = 3;
 
 struct Waiting {
     since: Instant,
@@ -151,7 +160,7 @@ pub(crate) struct Server {
     disk_full: Cell<bool>,
     /// Fetched rows are not written to the engine before this time.
     parts_rest_until: Cell<Instant>,
-    /// Set when a read met damage: from then on no stored row can be relied on to be found.
+    /// A read or a commit met damage, or an error of the disk, and the engine's files must be opened again.
     damaged: Watch<Option<Error>>,
 }
 
@@ -204,11 +213,10 @@ pub fn start(
             let _serving = (beacon, serving);
             let work = plinth_runtime::race(server.pull(), server.make_durable());
             let work = plinth_runtime::race(work, server.fetch());
-            let damaged = server.damaged.wait_until(Option::is_some);
-            let error = match plinth_runtime::race(work, damaged).await {
+            let error = match plinth_runtime::race(work, server.open_again()).await {
                 Either::Left(Either::Left(Either::Left(error) | Either::Right(error))) => error,
                 Either::Left(Either::Right(never)) => match never {},
-                Either::Right(()) => server.damaged.get().expect("waited for"),
+                Either::Right(error) => error,
             };
             trace!("StorageEnded", "id" => server.role.id, "reason" => error);
             error
@@ -527,10 +535,41 @@ impl Server {
 
     // ---- making durable ----
 
+    /// Opens the engine's files again whenever damage is met, so that what is intact is served on. Returns the error
+    /// with which that failed.
+    async fn open_again(&self) -> Error {
+        loop {
+            self.damaged.wait_until(Option::is_some).await;
+            let error = self.damaged.get().expect("waited for");
+            if !is_damage(error) {
+                return error;
+            }
+            probe!("storage_serves_on_after_damage");
+            self.role.damaged.set(Some(error));
+            if let Err(error) = self.store.open_again().await {
+                return error;
+            }
+            self.damaged.set(None);
+        }
+    }
+
+    /// A commit met damage: its own, or that of a read beside it. Where it meets it again and again, nothing more can
+    /// be written, and the server serves what it has until others have all of it.
+    async fn meets_damage_in_commit(&self, error: Error, times: u32) {
+        self.damaged.set(Some(error));
+        self.damaged.wait_until(Option::is_none).await;
+        if times >= DAMAGED_COMMITS_MAX {
+            probe!("storage_takes_no_more_writes");
+            trace_warn!("StorageTakesNoWrites", "id" => self.role.id, "error" => error);
+            std::future::pending::<()>().await;
+        }
+    }
+
     async fn make_durable(&self) -> Error {
         let cursor = LogCursor::new(&self.transport, self.role.log_system.clone(), self.role.tag);
         let mut is_behind = false;
         let mut rest = Duration::ZERO;
+        let mut damaged_commits = 0;
         loop {
             if !is_behind {
                 let mut interval = Duration::from_millis(STORAGE_COMMIT_INTERVAL_MS.get());
@@ -576,8 +615,14 @@ impl Server {
                     self.wait_for_room().await;
                     continue;
                 }
+                Err(error) if is_damage(error) => {
+                    damaged_commits += 1;
+                    self.meets_damage_in_commit(error, damaged_commits).await;
+                    continue;
+                }
                 Err(error) => return error,
             };
+            damaged_commits = 0;
             self.assert_committed(durable, target);
             self.disk_full.set(false);
             self.tallies.durable_bytes.add(bytes);

@@ -115,6 +115,9 @@ pub trait VersionedStore {
 
     fn kind(&self) -> EngineKind;
 
+    /// Opens its files again after they were found damaged, to serve what is intact.
+    fn open_again(&self) -> LocalBoxFuture<'_, Result<()>>;
+
     /// Bytes on disk.
     fn disk_bytes(&self) -> u64;
 }

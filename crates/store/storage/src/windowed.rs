@@ -152,6 +152,10 @@ impl VersionedStore for WindowedStore {
         self.engine.kind()
     }
 
+    fn open_again(&self) -> LocalBoxFuture<'_, Result<()>> {
+        self.engine.open_again()
+    }
+
     fn disk_bytes(&self) -> u64 {
         self.engine.bytes_used()
     }

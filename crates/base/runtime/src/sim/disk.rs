@@ -267,6 +267,20 @@ impl DiskState {
         file.flip_bit(random::range(range), random::below(8) as u32);
         true
     }
+
+    /// Flips a bit of every copy of some bytes in a file. Returns how many there are.
+    pub fn flip_bit_of_each(&self, path: &Path, wanted: &[u8]) -> usize {
+        let Some(inode) = self.names.borrow().current.get(path).cloned() else {
+            return 0;
+        };
+        let mut file = lock(&inode);
+        let content = file.read(0, file.len() as usize);
+        let places = content.windows(wanted.len());
+        let places = places.enumerate().filter(|(_, bytes)| *bytes == wanted);
+        let places: Vec<u64> = places.map(|(at, _)| at as u64).collect();
+        places.iter().for_each(|at| file.flip_bit(*at, 0));
+        places.len()
+    }
 }
 
 /// A file opened by one life of a process: the common part of both kinds of file handles.

@@ -200,7 +200,8 @@ impl Distributor {
                 .interfaces
                 .insert(*id, Interface::new(record.address, *id));
             let unfit = host.is_some_and(|worker| {
-                self.disk_stays_broken(*id, worker)
+                is_damaged(worker, id)
+                    || self.disk_stays_broken(*id, worker)
                     || placement::fitness(worker.class(), RoleKind::Storage).is_none()
                     || exclusion::is_excluded(worker, &written.excluded)
             });
@@ -337,11 +338,16 @@ impl Distributor {
                     .iter()
                     .any(|(listed, record)| listed == id && record.engine == engine)
             };
-            worker.storage.iter().any(|(id, _)| right(id))
+            let mut whole = worker.storage.iter();
+            whole.any(|(id, _)| right(id) && !is_damaged(worker, id))
         };
-        // If a listed server at this address is only late, the worker does not get another one in its place.
+        // If a listed server at this address is only late, the worker does not get another one in its place. One that
+        // is damaged is not late: what it can still give is given to its successor.
         let late = |worker: &RegisterWorker| {
-            let hosts = |id: &Uid| worker.storage.iter().any(|(stored, _)| stored == id);
+            let hosts = |id: &Uid| {
+                let mut stored = worker.storage.iter();
+                is_damaged(worker, id) || stored.any(|(stored, _)| stored == id)
+            };
             let mut servers = written.list.servers.iter();
             servers.any(|(id, record)| record.address == worker.worker.address && !hosts(id))
         };
@@ -359,6 +365,11 @@ impl Distributor {
 /// A server that is away for longer has failed.
 fn storage_patience() -> Duration {
     Duration::from_millis(STORAGE_FAILURE_MS.get())
+}
+
+/// Its files are damaged, so it gets no more data and gives away what it can.
+fn is_damaged(worker: &RegisterWorker, id: &Uid) -> bool {
+    worker.damaged.contains(id)
 }
 
 /// The process that has a storage server.

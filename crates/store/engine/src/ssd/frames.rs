@@ -204,8 +204,8 @@ impl<F: BlockFile> Frames<F> {
         self.is_full.load(Ordering::Acquire)
     }
 
-    /// Refuses reads from now on: another tree has opened the file. A reader that still has this one would take blocks
-    /// of the other for its own.
+    /// Refuses reads from now on, and lets no write reach the file: another tree opens it. A reader that still has this
+    /// one would take blocks of the other for its own.
     pub fn leave(&self) {
         self.is_left.store(true, Ordering::Release);
     }
@@ -227,7 +227,7 @@ impl<F: BlockFile> Frames<F> {
 
     /// `Ok` on success and if the disk is full. A full disk is remembered.
     fn unless_full(&self, write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        if self.is_full() {
+        if self.is_full() || self.is_left.load(Ordering::Acquire) {
             return Ok(());
         }
         write().or_else(|error| {

@@ -68,7 +68,7 @@ impl Hosting {
 
 /// True if the cluster has gone on for good without the server. A description from before the server was made does
 /// not name it either, so the answer is false for a server whose epoch or tag is not known.
-fn is_forgotten(info: &Option<ClusterInfo>, id: Uid, stored: Stored) -> bool {
+pub(super) fn is_forgotten(info: &Option<ClusterInfo>, id: Uid, stored: Stored) -> bool {
     let kind = match stored {
         Stored::Log(epoch) => epoch.map(Kind::Log),
         Stored::Storage(tag) => tag.map(Kind::Storage),

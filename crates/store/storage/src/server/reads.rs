@@ -2,7 +2,7 @@
 
 use super::rights::Touches;
 use super::tallies::Amount;
-use super::{Server, Waiting};
+use super::{Server, Waiting, is_damage};
 use crate::knobs::{
     FUTURE_VERSION_WAIT_MS, RANGE_BYTES_MAX, STORAGE_READS_WAITING_MAX, WATCHES_MAX,
 };
@@ -118,6 +118,8 @@ struct ReadingRange {
     left: Left,
     rows: Vec<u8>,
     row_count: u32,
+    /// What comes before damage is an answer.
+    may_end_early: bool,
 }
 
 impl Reading for ReadingRange {
@@ -138,6 +140,7 @@ impl Reading for ReadingRange {
             },
             rows: Vec::new(),
             row_count: 0,
+            may_end_early: true,
         }
     }
     fn version(&self) -> Version {
@@ -153,6 +156,7 @@ impl Reading for ReadingRange {
             left,
             rows,
             row_count,
+            may_end_early,
         } = self;
         if left.begin > left.end {
             return Err(Error::inverted_range);
@@ -160,10 +164,23 @@ impl Reading for ReadingRange {
         if rows.capacity() == 0 {
             rows.reserve(left.bytes.min(FIRST_ROWS_BYTES));
         }
-        let ended = left.scan(server, &mut |key, value| {
+        let scanned = left.scan(server, &mut |key, value| {
             put_row(rows, key, value);
             *row_count += 1;
-        })?;
+        });
+        let ended = match scanned {
+            // What comes before the damage is intact. Another replica may have what comes next.
+            Err(error) if is_damage(error) && *may_end_early && *row_count > 0 => {
+                probe!("storage_read_ends_before_damage");
+                server.damaged.set(Some(error));
+                return Ok(Some(GetRangeReply {
+                    rows: std::mem::take(rows).into(),
+                    row_count: *row_count,
+                    more: true,
+                }));
+            }
+            scanned => scanned?,
+        };
         Ok(ended.map(|ended| GetRangeReply {
             rows: std::mem::take(rows).into(),
             row_count: *row_count,
@@ -192,7 +209,8 @@ impl Reading for Summing {
     type Request = GetRangeSummary;
 
     fn begin(request: GetRangeSummary) -> Self {
-        Summing(ReadingRange::begin(GetRange {
+        // Sums are compared: all replicas read the same rows, or none.
+        let mut reading = ReadingRange::begin(GetRange {
             begin: request.begin,
             end: request.end,
             version: request.version,
@@ -200,7 +218,9 @@ impl Reading for Summing {
             limit_bytes: request.limit_bytes,
             reverse: false,
             token: Token::NONE,
-        }))
+        });
+        reading.may_end_early = false;
+        Summing(reading)
     }
     fn version(&self) -> Version {
         self.0.version()
@@ -420,8 +440,8 @@ impl Server {
         }
     }
 
-    /// Sends a reply. After damage or a disk error there is no reply, so that the client asks another replica; this
-    /// server ends.
+    /// Sends a reply. After damage or a disk error there is no reply, so that the client asks another replica. After
+    /// an error of the disk this server ends.
     fn reply<R: Request>(&self, responder: Responder<R>, result: Result<R::Reply>) {
         match result {
             Err(error @ (Error::checksum_failed | Error::file_corrupt | Error::io_error)) => {
@@ -498,7 +518,9 @@ impl Server {
 
     /// Reads from disk that must come first, if there are any.
     fn warm(&self, begin: &[u8], end: &[u8], bytes: u32, reverse: bool) -> Option<Warming> {
-        if begin >= end {
+        // It would read what nobody has asked for, and all reads fail for a moment where that meets damage.
+        let is_damaged = self.role.damaged.with(Option::is_some);
+        if begin >= end || is_damaged {
             return None; // the range is empty, or the request is wrong
         }
         self.store.warm(&Wanted {

@@ -54,6 +54,9 @@ impl KeyValueStore for MapEngine {
     fn kind(&self) -> EngineKind {
         EngineKind::Memory
     }
+    fn open_again(&self) -> LocalBoxFuture<'_, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
     fn close(self: Rc<Self>) -> LocalBoxFuture<'static, Result<()>> {
         Box::pin(async { Ok(()) })
     }

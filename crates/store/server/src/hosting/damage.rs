@@ -1,0 +1,169 @@
+//! Servers whose files are damaged. A storage server gives what it still can, until others have all of it:
+//!
+//! ```text
+//! serves ── a read or a commit meets damage ──► comes back from its files at once, and says that it is damaged
+//!                                                     │ the distributor gives its data to a new server
+//! its files cannot be opened ──► waits                ▼ the cluster no longer lists it
+//!                                  └────────────► its files are set aside
+//! ```
+//!
+//! Nobody knows beforehand what can be read of the other copies, so nothing is set aside on the assumption that they
+//! are whole. Copies with different damage heal each other: a part that one cannot read is read from another.
+
+use super::revival::{Stored, is_forgotten};
+use super::{Hosting, is_damage, is_the_disks};
+use crate::data_directory::DAMAGED;
+use plinth_core::{Error, Tag, Uid};
+use plinth_protocol::control::ClusterInfo;
+use plinth_protocol::log::LogSystem;
+use plinth_protocol::role::Role;
+use plinth_runtime::sync::Watch;
+use plinth_runtime::{Either, probe, trace, trace_warn};
+use std::convert::Infallible;
+use std::path::Path;
+use std::rc::{Rc, Weak};
+
+impl Hosting {
+    /// Storage servers whose files are damaged.
+    pub fn damaged_storage(&self) -> Vec<Uid> {
+        self.damaged_storage.borrow().iter().copied().collect()
+    }
+
+    pub(super) fn is_damaged(&self, id: Uid) -> bool {
+        self.damaged_storage.borrow().contains(&id)
+    }
+
+    /// True if the database has one copy of everything.
+    fn has_one_copy(&self) -> bool {
+        let has_one = |system: &LogSystem| system.current().is_some_and(|g| g.replication <= 1);
+        self.log_system.with(has_one)
+    }
+
+    /// Runs a storage server to its end. It may meet damage long before.
+    pub(super) async fn run_storage(
+        hosting: Weak<Self>,
+        id: Uid,
+        tag: Tag,
+        damaged: Watch<Option<Error>>,
+        life: impl Future<Output = Error>,
+    ) {
+        let noting = async {
+            damaged.wait_until(Option::is_some).await;
+            if let (Some(hosting), Some(error)) = (hosting.upgrade(), damaged.get()) {
+                probe!("damaged_replica_serves_on");
+                hosting.note_damage(id, error);
+            }
+            std::future::pending::<Infallible>().await
+        };
+        let error = match plinth_runtime::race(life, noting).await {
+            Either::Left(error) => error,
+            Either::Right(never) => match never {},
+        };
+        let Some(hosting) = hosting.upgrade() else {
+            return;
+        };
+        // After an error of the disk nothing is known to be damaged: the server comes back when the disk works, and
+        // the distributor does not wait long for it.
+        if is_damage(error) {
+            hosting.note_damage(id, error);
+        } else if !is_the_disks(error) {
+            let place = hosting.directory.storage_prefix(id);
+            return hosting.ends_of(Role::Storage, &place, error);
+        }
+        hosting.come_back_later(id, Stored::Storage(Some(tag)), error);
+    }
+
+    /// From now on the distributor gives its data to others. If the database has one copy, the process ends.
+    fn note_damage(&self, id: Uid, error: Error) {
+        // The engine has reported the exact place.
+        let place = self.directory.storage_prefix(id);
+        trace_warn!("StorageDamaged", "place" => place.display(), "error" => error);
+        if self.has_one_copy() {
+            return self.ends_of(Role::Storage, &place, error);
+        }
+        self.damaged_storage.borrow_mut().insert(id);
+        self.change.notify_all();
+    }
+
+    /// Handles a storage server whose files cannot be opened because they are damaged. They stay where they are until
+    /// the cluster no longer lists the server. If the database has one copy, the process ends and reports why. That is
+    /// known as soon as the worker hears of the cluster.
+    pub(super) fn storage_cannot_start(self: &Rc<Self>, id: Uid, error: Error) {
+        probe!("damaged_replica_at_start");
+        self.note_damage(id, error);
+        let (hosting, info, system) = (
+            Rc::downgrade(self),
+            self.info.clone(),
+            self.log_system.clone(),
+        );
+        let waiting = plinth_runtime::spawn("damaged storage", async move {
+            system.wait_until(|known| known.current().is_some()).await;
+            let Some(now) = hosting.upgrade() else {
+                return;
+            };
+            let place = now.directory.storage_prefix(id);
+            if now.has_one_copy() {
+                return now.ends_of(Role::Storage, &place, error);
+            }
+            let meta = now.directory.read_storage_meta(id).await.ok();
+            let (tag, newest) = (meta.map(|meta| meta.tag), now.directory.epoch());
+            drop(now);
+            let is_gone = |info: &Option<ClusterInfo>| match tag {
+                Some(_) => is_forgotten(info, id, Stored::Storage(tag)),
+                // Its tag cannot be read. News of the epoch in which the directory served last, or of a later one,
+                // list it if it belongs to the database.
+                None => info.as_ref().is_some_and(|info| {
+                    let is_listed = info.servers.iter().any(|(listed, _)| *listed == id);
+                    info.accepting && info.epoch >= newest && !is_listed
+                }),
+            };
+            info.wait_until(is_gone).await;
+            if let Some(hosting) = hosting.upgrade() {
+                hosting.remove_files(id).await;
+            }
+        });
+        waiting.detach();
+    }
+
+    /// Renames the files of a damaged server that the cluster no longer needs.
+    pub(super) async fn set_damaged_aside(&self, id: Uid) {
+        let place = self.directory.storage_prefix(id);
+        match self.directory.set_role_aside(id, DAMAGED).await {
+            Ok(()) => {
+                probe!("damaged_replica_set_aside");
+                trace_warn!("DamagedSetAside", "file" => place.display());
+            }
+            // The next start meets the damage again.
+            Err(failed) => trace_warn!("SetAsideFailed", "id" => id, "error" => failed),
+        }
+        self.damaged_storage.borrow_mut().remove(&id);
+        self.change.notify_all();
+    }
+
+    /// Sets the files of a log server aside if others have what they hold; otherwise ends the process with a line.
+    pub(super) async fn log_is_damaged(
+        &self,
+        id: Uid,
+        path: &Path,
+        error: Error,
+        had_others: bool,
+    ) {
+        if had_others {
+            match self.directory.set_role_aside(id, DAMAGED).await {
+                Ok(()) => {
+                    probe!("damaged_log_set_aside");
+                    trace_warn!("DamagedSetAside", "file" => path.display(), "error" => error);
+                    return;
+                }
+                Err(failed) => trace!("SetAsideFailed", "id" => id, "error" => failed),
+            }
+        }
+        self.ends_of(Role::Log, path, error);
+    }
+
+    /// Ends the process with a line.
+    fn ends_of(&self, role: Role, path: &Path, error: Error) {
+        let line = format!("{role} server {} cannot go on: {error}", path.display());
+        self.fatal.set(Some(line));
+    }
+}
