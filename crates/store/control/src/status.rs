@@ -178,7 +178,24 @@ fn messages(cluster: &Cluster, facts: &Facts, available: bool) -> Vec<Value> {
             "description": format!("disks that fail or hang: at {}", addresses.join(", ")),
         }));
     }
+    messages.extend(damaged_storage(workers));
     messages
+}
+
+/// A message about storage servers whose files are damaged, if there are any.
+fn damaged_storage(workers: &Workers) -> Option<Value> {
+    let damaged = workers.values().filter(|worker| !worker.damaged.is_empty());
+    let addresses: Vec<String> = damaged.map(|w| w.worker.address.to_string()).collect();
+    (!addresses.is_empty()).then(|| {
+        json!({
+            "name": "damaged_storage",
+            "description": format!(
+                "files of storage servers are damaged: at {}; what is intact is served, and others get it; keep these \
+                 servers running, and see docs/operating.md, Damaged files",
+                addresses.join(", ")
+            ),
+        })
+    })
 }
 
 /// A message about coordinators that have lost their registers, if there are any.

@@ -1,6 +1,6 @@
 //! Storage servers whose files are damaged. What others have is made anew from them; what nobody else has stays.
 
-use crate::common::{Cluster, some_seconds};
+use crate::common::{Cluster, commits, reads, some_seconds};
 use plinth_client::{Database, RangeOptions};
 use plinth_core::KeySelector;
 use plinth_runtime::sim::{MachineId, SimConfig, Simulation, control};
@@ -63,18 +63,27 @@ async fn read_all(database: &Database) -> usize {
     found
 }
 
+/// The places of a row in the files of a server.
+fn places(machine: MachineId, row: usize) -> Vec<(PathBuf, u64)> {
+    let value = value(row);
+    let of = |file: PathBuf| {
+        let places = control().places_in_file(machine, &file, value.as_bytes());
+        places.into_iter().map(move |at| (file.clone(), at))
+    };
+    files(machine, "storage-")
+        .into_iter()
+        .flat_map(of)
+        .collect()
+}
+
 /// Damages the blocks of a stopped server's file that hold this row.
 fn damage(cluster: &Cluster, server: usize, row: usize) {
     let machine = cluster.machine(server);
-    let files = files(machine, "storage-");
-    let hits = files.iter().map(|file| {
-        let value = value(row);
-        control().flip_bit_of_each(machine, file, value.as_bytes())
-    });
-    assert!(
-        hits.sum::<usize>() > 0,
-        "row {row} is not on server {server}"
-    );
+    let places = places(machine, row);
+    assert!(!places.is_empty(), "row {row} is not on server {server}");
+    for (file, at) in places {
+        assert!(control().flip_bit_in_file(machine, &file, at..at + 1));
+    }
 }
 
 /// A `double` cluster on two machines with rows that all its storage servers have on disk. All servers have stopped.
@@ -112,6 +121,74 @@ fn what_two_damaged_copies_have_together_is_read_and_made_anew() {
                 assert_eq!((now.len(), aside.len()), (1, 1), "seed {seed}");
             }
             assert_eq!(*cluster.lines.borrow(), Vec::<String>::new());
+        });
+    }
+}
+
+#[test]
+fn what_no_copy_can_read_stays_where_it_is_and_the_rest_is_served() {
+    for seed in SEEDS {
+        let simulation = Simulation::new(seed, SimConfig::default());
+        let cluster = Cluster::start(&simulation, 1, 2);
+        simulation.run(async move {
+            let database = stopped_cluster(&cluster).await;
+            (1..=2).for_each(|server| damage(&cluster, server, 1000));
+            (1..=2).for_each(|server| cluster.restart(server));
+            let lost = database.run(async |tr| tr.get(key(1000), false).await);
+            assert!(timeout(Duration::from_secs(60), lost).await.is_none());
+            for row in [0, 900, 1100, ROWS - 1] {
+                let found = database.run(async |tr| tr.get(key(row), false).await);
+                let found = timeout(Duration::from_secs(20), found).await;
+                let found = found.expect("answered").expect("read").expect("there");
+                assert_eq!(found, value(row).as_bytes(), "seed {seed}");
+            }
+            assert!(commits(&database, "written since").await, "seed {seed}");
+            assert_eq!(reads(&database).await.as_deref(), Some("written since"));
+            let said = cluster.status_with("damaged_storage").await;
+            assert!(
+                said.contains("files of storage servers are damaged"),
+                "{said}"
+            );
+            for server in 1..=2 {
+                let aside = files(cluster.machine(server), "damaged-storage-");
+                assert_eq!(aside, Vec::<PathBuf>::new(), "seed {seed}");
+            }
+            assert_eq!(*cluster.lines.borrow(), Vec::<String>::new());
+        });
+    }
+}
+
+#[test]
+fn a_damaged_copy_whose_only_other_is_away_waits_for_it() {
+    for seed in SEEDS {
+        let simulation = Simulation::new(seed, SimConfig::default());
+        let cluster = Cluster::start(&simulation, 1, 3);
+        simulation.run(async move {
+            let database = stopped_cluster(&cluster).await;
+            cluster.kill(3);
+            let copies =
+                (1..=3).filter(|server| !places(cluster.machine(*server), 1000).is_empty());
+            let copies: Vec<usize> = copies.collect();
+            assert_eq!(copies.len(), 2, "seed {seed}");
+            // The coordinator's machine stays.
+            let (away, here) = match copies[0] {
+                1 => (copies[1], copies[0]),
+                first => (first, copies[1]),
+            };
+            damage(&cluster, here, 1000);
+            let others = (1..=3).filter(|server| *server != away);
+            others.for_each(|server| cluster.restart(server));
+            let read = async || {
+                let read = database.run(async |tr| tr.get(key(1000), false).await);
+                timeout(Duration::from_secs(100), read).await
+            };
+            assert!(read().await.is_none(), "seed {seed}");
+            cluster.restart(away);
+            let found = read().await.expect("answered").expect("read");
+            assert_eq!(found.as_deref(), Some(value(1000).as_bytes()));
+            some_seconds(60).await;
+            let all = timeout(Duration::from_secs(120), read_all(&database)).await;
+            assert_eq!(all, Some(ROWS), "seed {seed}");
         });
     }
 }

@@ -592,7 +592,8 @@ impl Server {
                 _ if !nothing_new => {}
                 Some(Duration::ZERO) => {}
                 Some(rest) => {
-                    plinth_runtime::sleep(rest).await;
+                    // Parts wait for so long, and versions do not.
+                    plinth_runtime::timeout(rest, self.progress.notified()).await;
                     continue;
                 }
                 None => {

@@ -268,18 +268,16 @@ impl DiskState {
         true
     }
 
-    /// Flips a bit of every copy of some bytes in a file. Returns how many there are.
-    pub fn flip_bit_of_each(&self, path: &Path, wanted: &[u8]) -> usize {
+    /// Where these bytes stand in a file.
+    pub fn places_of(&self, path: &Path, wanted: &[u8]) -> Vec<u64> {
         let Some(inode) = self.names.borrow().current.get(path).cloned() else {
-            return 0;
+            return Vec::new();
         };
-        let mut file = lock(&inode);
+        let file = lock(&inode);
         let content = file.read(0, file.len() as usize);
-        let places = content.windows(wanted.len());
-        let places = places.enumerate().filter(|(_, bytes)| *bytes == wanted);
-        let places: Vec<u64> = places.map(|(at, _)| at as u64).collect();
-        places.iter().for_each(|at| file.flip_bit(*at, 0));
-        places.len()
+        let places = content.windows(wanted.len()).zip(0..);
+        let places = places.filter(|(bytes, _)| *bytes == wanted);
+        places.map(|(_, at)| at).collect()
     }
 }
 

@@ -315,10 +315,9 @@ impl Control {
         self.within(|world| world.disk_of(machine).flip_bit(path, within))
     }
 
-    /// Flips a bit of every copy of some bytes in a file, so that a test can damage what holds a certain row. Returns
-    /// how many there are.
-    pub fn flip_bit_of_each(&self, machine: MachineId, path: &Path, wanted: &[u8]) -> usize {
-        self.within(|world| world.disk_of(machine).flip_bit_of_each(path, wanted))
+    /// Where these bytes stand in a file, so that a test can damage what holds a certain row.
+    pub fn places_in_file(&self, machine: MachineId, path: &Path, wanted: &[u8]) -> Vec<u64> {
+        self.within(|world| world.disk_of(machine).places_of(path, wanted))
     }
 
     /// Removes a file for good, as an operator's mistake would; false if it does not exist.

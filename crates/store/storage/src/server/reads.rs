@@ -518,10 +518,11 @@ impl Server {
 
     /// Reads from disk that must come first, if there are any.
     fn warm(&self, begin: &[u8], end: &[u8], bytes: u32, reverse: bool) -> Option<Warming> {
-        // It would read what nobody has asked for, and all reads fail for a moment where that meets damage.
-        let is_damaged = self.role.damaged.with(Option::is_some);
-        if begin >= end || is_damaged {
+        if begin >= end {
             return None; // the range is empty, or the request is wrong
+        }
+        if self.role.damaged.with(Option::is_some) {
+            return None; // it might meet damage that the read itself stays away from
         }
         self.store.warm(&Wanted {
             begin,
