@@ -1,4 +1,4 @@
-//! Servers whose files are damaged. A storage server gives what it still can, until others have all of it:
+//! Servers whose files are damaged. A storage server gives what it still can, until others have all of it (pitfall 43):
 //!
 //! ```text
 //! serves ── a read or a commit meets damage ──► comes back from its files at once, and says that it is damaged
