@@ -20,6 +20,7 @@ pub fn worker(port: u16, class: ProcessClass, zone: &str) -> RegisterWorker {
         },
         logs: vec![],
         storage: vec![],
+        damaged: vec![],
         unreachable: vec![],
         disk: None,
         epoch: 0,

@@ -326,6 +326,7 @@ fn damaged_control_messages_and_the_coordinated_state_are_refused_or_mean_what_t
         },
         logs: vec![(Uid(3), 4)],
         storage: vec![(Uid(5), Tag(6))],
+        damaged: vec![Uid(5), Uid(7)],
         unreachable: vec![([127, 0, 0, 1], 3).into()],
         disk: Some(SickDisk {
             directory: "/d".into(),

@@ -1,7 +1,7 @@
 //! Servers whose files are damaged. A storage server gives what it still can, until others have all of it (pitfall 43):
 //!
 //! ```text
-//! serves ── a read or a commit meets damage ──► comes back from its files at once, and says that it is damaged
+//! serves ── a read or a commit meets damage ──► opens its files again, serves on, and says that it is damaged
 //!                                                     │ the distributor gives its data to a new server
 //! its files cannot be opened ──► waits                ▼ the cluster no longer lists it
 //!                                  └────────────► its files are set aside
