@@ -67,6 +67,7 @@ pub fn file_in(directory: &Path) -> PathBuf {
 /// Writes the registers of a coordinator that has promised nothing. Only for a directory that never had registers:
 /// those of this cluster that are there, from a start that was interrupted, stay. Those of another that have promised
 /// something are an error; a start that was interrupted for good may have left some that have not.
+/// Damaged ones are an error, too: `InvalidData`.
 pub fn begin<'a>(directory: &'a Path, cluster: &'a str) -> Boxed<'a, std::io::Result<()>> {
     Box::pin(async move {
         let path = file_in(directory);
@@ -74,17 +75,17 @@ pub fn begin<'a>(directory: &'a Path, cluster: &'a str) -> Boxed<'a, std::io::Re
             // It may be visible and not yet durable.
             disk::sync_dir(directory).await?;
             let found = Registers::decode(&disk::read_file(&path).await?);
-            let line = match found {
+            match found {
                 Some(found) if found.cluster == cluster => return Ok(()),
-                Some(found) if found == Registers::new(found.cluster.clone()) => None,
-                Some(found) => Some(format!(
-                    "{FILE_NAME} belongs to the cluster {}",
-                    found.cluster
-                )),
-                None => Some(format!("{FILE_NAME} is damaged")),
-            };
-            if let Some(line) = line {
-                return Err(std::io::Error::new(std::io::ErrorKind::AlreadyExists, line));
+                Some(found) if found == Registers::new(found.cluster.clone()) => {}
+                Some(found) => {
+                    let line = format!("{FILE_NAME} belongs to the cluster {}", found.cluster);
+                    return Err(std::io::Error::other(line));
+                }
+                None => {
+                    let line = format!("{FILE_NAME} is damaged");
+                    return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, line));
+                }
             }
         }
         let registers = Registers::new(cluster.to_string());

@@ -411,14 +411,14 @@ async fn make_owner(path: &Path, cluster: &str) -> Result<Owner, String> {
         epoch: epoch_of_files(path).await?,
         database: WITHOUT_ID,
     };
-    let unreadable = |e| at(path, format!("cannot read it: {e}"));
-    let is_there = disk::exists(&coordinator::file_in(path)).await;
-    let is_there = is_there.map_err(unreadable)?;
     let unwritable = |e| at(path, format!("{} with --data-dir", why(&e)));
-    if owner.epoch == 0 && !is_there {
-        // This file comes first, because the owner's file implies that it exists.
-        let begun = coordinator::begin(path, cluster).await;
-        begun.map_err(unwritable)?;
+    if owner.epoch == 0 {
+        // This file comes first, because the owner's file implies that it exists. A start that was interrupted between
+        // the two may have left it, of a cluster that never came to be. One that is damaged is reported later.
+        match coordinator::begin(path, cluster).await {
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {}
+            begun => begun.map_err(unwritable)?,
+        }
     }
     let file = path.join("process");
     let written = disk::write_file_durably(&file, encode(OWNER_FORMAT, &owner)).await;
@@ -542,6 +542,26 @@ mod tests {
         // Only the data is left.
         let data = async |path: &Path| put(path, &format!("log-{ID}.0"), Bytes::new()).await;
         assert_eq!(opened(data, false), (true, false, 1));
+    }
+
+    #[test]
+    fn a_first_start_that_was_cut_short_between_the_files_is_begun_anew_in_any_cluster() {
+        let cut_short = async |path: &Path| {
+            drop(DataDirectory::open(path, "a:never").await.expect("opens"));
+            let removed = disk::remove(&path.join("process")).await;
+            removed.expect("it was cut short before this file");
+        };
+        assert_eq!(opened(cut_short, true), (true, true, 0));
+        let registers = Simulation::new(1, SimConfig::default()).run(async move {
+            let path = Path::new("/data");
+            disk::create_dir_all(path).await.expect("makes it");
+            cut_short(path).await;
+            drop(DataDirectory::open(path, "a:b").await.expect("opens"));
+            accept_lost_registers(path, "a:b").await
+        });
+        assert_eq!(registers.result, Ok(false), "they are the new cluster's");
+        let damaged = async |path: &Path| put(path, "coordination", Bytes::from("?")).await;
+        assert_eq!(opened(damaged, true), (true, true, 0));
     }
 
     #[test]
