@@ -3,6 +3,7 @@
 //! - [`table`]: the rows that the workloads read and write: one key per row number, random values.
 //! - [`workload`]: what one transaction of each workload does.
 //! - [`target`]: the measured client: the Rust client, or a `libfdb_c`.
+//! - [`lodging`]: where the table lies in a database, beside the keys of others.
 //! - [`run`]: clients that repeat the transaction, and the counters they keep.
 //! - [`scale`]: results converted to another machine.
 //! - [`report`]: an HTML page with plots, from the JSON objects of many runs.
@@ -10,6 +11,7 @@
 //! The load generator usually shares the machine with the servers and is then the bottleneck. So the cost of a
 //! server is also given as the CPU time of the server processes over the measured interval.
 
+pub mod lodging;
 pub mod report;
 pub mod run;
 pub mod scale;
@@ -34,9 +36,23 @@ pub fn run(plan: Plan, file: ClusterFile) -> Boxed<'static, Result<Measured, Str
     Box::pin(run::run(plan, move || connect(file.clone())))
 }
 
-/// Refuses a plan whose table is not in the database, as running it does.
-pub fn check(plan: &Plan, file: ClusterFile) -> Boxed<'_, Result<(), String>> {
-    Box::pin(async move { run::check_table(&connect(file), plan).await })
+/// As [`lodging::look`].
+pub fn look(
+    rows: u64,
+    beside_others: bool,
+    file: ClusterFile,
+) -> Boxed<'static, Result<bool, String>> {
+    Box::pin(async move { lodging::look(&connect(file), rows, beside_others).await })
+}
+
+/// As [`lodging::mark`].
+pub fn mark(rows: u64, is_loaded: bool, file: ClusterFile) -> Boxed<'static, Result<(), String>> {
+    Box::pin(async move { lodging::mark(&connect(file), rows, is_loaded).await })
+}
+
+/// As [`lodging::clear`].
+pub fn clear(file: ClusterFile) -> Boxed<'static, Result<(), String>> {
+    Box::pin(async move { lodging::clear(&connect(file)).await })
 }
 
 /// As [`run()`], with a library that has opened the cluster of this file before.

@@ -375,10 +375,7 @@ pub async fn run<T: Target>(
 }
 
 /// Fails if the table is not in the database: a workload over an empty database would measure nothing useful.
-pub(crate) async fn check_table(
-    database: &impl Target,
-    plan: &Plan,
-) -> std::result::Result<(), String> {
+async fn check_table(database: &impl Target, plan: &Plan) -> std::result::Result<(), String> {
     let table = Table::new(plan.rows);
     let looked_up = async {
         let transaction = database.create_transaction()?;
@@ -397,7 +394,7 @@ pub(crate) async fn check_table(
         Either::Left(Ok(true)) => Ok(()),
         Either::Left(Ok(false)) => Err(format!(
             "the table of {} rows is not in the database; \
-            load it with `plinth bench run --workload bulk-load --rows {}`",
+            load it with `plinth bench run --workload bulk-load --keep --rows {}`",
             plan.rows, plan.rows
         )),
         Either::Left(Err(error)) => Err(format!("cannot read the table: {error}")),
@@ -519,7 +516,7 @@ mod tests {
             let error = run(plan("point-reads", 1), || MemoryCluster::new().database())
                 .await
                 .expect_err("nothing is loaded");
-            assert!(error.contains("bulk-load --rows 5000"), "{error}");
+            assert!(error.contains("bulk-load --keep --rows 5000"), "{error}");
         });
     }
 

@@ -1,16 +1,22 @@
 //! The table that the workloads use: rows numbered from 0, with 16-byte keys and values of 8 to 100 bytes.
 //!
 //! ```text
-//! key of row i:  i · stride, 8 bytes big-endian | 8 bytes mixed from i
+//! key of row i:  bench/ | i · stride, 8 bytes big-endian | 2 bytes mixed from i
 //! ```
 //!
-//! Keys ascend with the row number and are spread evenly over everything below `\xff`. So each team of a larger
-//! cluster holds its share of them, and rows with neighbouring numbers are neighbours in key order.
+//! Keys ascend with the row number and are spread evenly over everything below the prefix, so rows with neighbouring
+//! numbers are neighbours in key order. The mark of the table ([`lodging`](crate::lodging)) has the prefix as its key.
 
 use bytes::Bytes;
 use plinth_runtime::random;
 
 pub const KEY_BYTES: usize = 16;
+const PREFIX: &[u8] = b"bench/";
+/// All keys of the table and of its mark lie between these.
+pub const KEYS: [&[u8]; 2] = [PREFIX, b"bench0"];
+pub const MARK: &[u8] = PREFIX;
+/// Where the mixed bytes of a key begin.
+const MIXED: usize = PREFIX.len() + 8;
 const VALUE_BYTES_MIN: usize = 8;
 const VALUE_BYTES_MAX: usize = 100;
 /// Values are slices of a pool of random bytes of this size: drawing each byte would cost more than sending it.
@@ -29,7 +35,7 @@ impl Table {
         assert!(rows > 0, "a table of {rows} rows has nothing to read");
         Table {
             rows,
-            stride: (0xff << 56) / rows,
+            stride: u64::MAX / rows,
         }
     }
 
@@ -40,15 +46,16 @@ impl Table {
     pub fn key(&self, row: u64) -> [u8; KEY_BYTES] {
         assert!(row < self.rows, "row {row} of {}", self.rows);
         let mut key = [0; KEY_BYTES];
-        key[..8].copy_from_slice(&(row * self.stride).to_be_bytes());
-        key[8..].copy_from_slice(&random::spread(row).to_be_bytes());
+        key[..PREFIX.len()].copy_from_slice(PREFIX);
+        key[PREFIX.len()..MIXED].copy_from_slice(&(row * self.stride).to_be_bytes());
+        key[MIXED..].copy_from_slice(&random::spread(row).to_be_bytes()[..KEY_BYTES - MIXED]);
         key
     }
 
     /// The end key of a range of rows up to, but not including, `row`.
     pub fn end_key(&self, row: u64) -> Bytes {
         if row >= self.rows {
-            Bytes::from_static(b"\xff")
+            Bytes::from_static(KEYS[1])
         } else {
             Bytes::copy_from_slice(&self.key(row))
         }
@@ -93,13 +100,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_ascend_with_their_rows_and_reach_over_the_whole_key_space() {
+    fn keys_ascend_with_their_rows_and_reach_over_all_below_their_prefix() {
         for rows in [1, 2, 1000, 123_457] {
             let table = Table::new(rows);
             let keys: Vec<_> = (0..rows).map(|row| table.key(row)).collect();
             assert!(keys.windows(2).all(|pair| pair[0] < pair[1]));
-            assert!(keys.iter().all(|key| key[0] < 0xff));
-            assert!(rows < 1000 || keys[keys.len() - 1][0] > 0xf0);
+            let [begin, end] = KEYS;
+            assert!(keys.iter().all(|key| key[..] > *begin && key[..] < *end));
+            assert!(rows < 1000 || keys[keys.len() - 1][PREFIX.len()] > 0xf0);
         }
     }
 

@@ -3,20 +3,22 @@
 #![allow(clippy::disallowed_types)] // the user's files
 
 use crate::status;
+use plinth_bench::lodging::clearing;
 use plinth_bench::report::page;
 use plinth_bench::{Measured, Plan, Workload, scale};
+use plinth_coordination::ClusterFile;
 use plinth_foreign::Library;
 use plinth_measure::runs::{parse_runs, sets};
 use plinth_measure::{Calibration, grouped, server_cpu};
 use plinth_runtime::Duration;
-use plinth_terminal::Outcome;
 use plinth_terminal::choices::{among, none_such};
 use plinth_terminal::commands::Commands;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::numbers::within;
 use plinth_terminal::outputs::{why_not_read, write_page};
 use plinth_terminal::seconds::{parse_positive, parse_seconds};
-use plinth_terminal::wording::counted;
+use plinth_terminal::wording::{counted, pasted};
+use plinth_terminal::{Outcome, interrupts};
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -31,8 +33,8 @@ const RATE_CLIENTS: usize = 10_000;
 
 #[derive(clap::Subcommand, Debug)]
 #[command(after_help = plinth_terminal::examples(&[
-    ("plinth bench run --workload bulk-load", "Make the table that the others use"),
-    ("plinth bench run --workload random-90-10", "Mostly reads, from 100 clients"),
+    ("plinth bench run --workload random-90-10", "Mostly reads, from 100 clients, of a table that is cleared then"),
+    ("plinth bench run --workload bulk-load --keep", "Make a table for several runs"),
 ]))]
 enum Command {
     /// Run a workload against a cluster and print the results
@@ -100,8 +102,8 @@ fn offered() -> impl Iterator<Item = &'static str> {
 struct Run {
     #[command(flatten)]
     cluster: ClusterArguments,
-    /// Workload; `list` explains them. It reads and writes 16-byte keys across the whole key space: use a separate
-    /// cluster
+    /// Workload; `list` explains them. It reads and writes a table of 16-byte keys that begin with `bench/`; one that
+    /// is not there is loaded before and cleared afterwards
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
     #[arg(value_parser = among(offered(), parse_workload))]
     workload: String,
@@ -118,9 +120,15 @@ struct Run {
     /// Seconds to run before measuring
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = parse_seconds)]
     warmup: f64,
-    /// Rows of the table; `--workload bulk-load` creates them
+    /// Rows of the table
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = within::<u64>(1..=1 << 40))]
     rows: u64,
+    /// Leave the table in the database, for further runs
+    #[arg(long)]
+    keep: bool,
+    /// Measure in a database that has other data
+    #[arg(long)]
+    force: bool,
     /// Threads of the load generator
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = within::<u64>(1..=1024))]
     threads: u64,
@@ -229,39 +237,147 @@ fn measure(arguments: Run) -> Outcome {
                 "--server-pid: there is no such process, or it may not be looked at".into(),
             );
         }
-        let plan = plan(&arguments, workload, server_pids);
-        if !workload.is_bulk_load() {
-            plinth_bench::check(&plan, connection.coordinators.file()).await?;
-        }
-        let busy = || {
-            plinth_terminal::say!(
-                "plinth: waiting, up to a minute, for the servers to finish earlier work"
-            )
+        // What may be refused is, before anything takes time.
+        let calibration = match arguments.calibration.as_deref() {
+            None => None,
+            file => Some(Calibration::of(file, &arguments.directory).await?),
         };
-        server_cpu::until_idle(&plan.server_pids, busy).await;
-        let file = arguments.calibration.as_deref();
-        if file.is_none() && !arguments.json {
-            plinth_terminal::say!("plinth: {CALIBRATES}");
-        }
-        let calibration = Calibration::of(file, &arguments.directory).await?;
-        let measured = run_plan(plan, &arguments, &connection).await?;
-        if measured.server.is_none() && !measured.plan.server_pids.is_empty() {
-            plinth_terminal::say!(
-                "plinth: a server process ended while it was measured; its CPU time is not known"
-            );
-        }
-        print_measured(&measured, &calibration, arguments.json);
-        match measured.counted.first_error {
-            Some(error) if workload.is_bulk_load() => Err(format!(
-                "{} transactions of the load were given up, and their rows are missing; the first error: {error}",
-                measured.counted.errors
-            )),
-            Some(error) if measured.counted.transactions == 0 => Err(format!(
-                "no transaction succeeded; the first error: {error}"
-            )),
-            _ => Ok(()),
-        }
+        let plan = plan(&arguments, workload, server_pids);
+        let table = Table::find(&arguments, &connection).await?;
+        let measured = measure_in(&table, plan, &arguments, &connection, calibration).await;
+        let cleared = table.leave(&arguments).await;
+        measured?;
+        cleared
     })
+}
+
+/// Says what a run does now, which takes time. Who asks for JSON reads errors alone.
+fn now_does(arguments: &Run, what: &str) {
+    if !arguments.json {
+        plinth_terminal::say!("plinth: {what}");
+    }
+}
+
+/// The table of a run.
+struct Table {
+    file: ClusterFile,
+    rows: u64,
+    /// It was there before.
+    is_found: bool,
+    /// What is said of one that stays.
+    stays: String,
+}
+
+impl Table {
+    async fn find(arguments: &Run, connection: &Connection) -> Outcome<Table> {
+        let (file, rows) = (connection.coordinators.file(), arguments.rows);
+        let is_found = plinth_bench::look(rows, arguments.force, file.clone()).await?;
+        let stays = format!(
+            "its table stays in the database; `plinth cli -C {} --exec '{}'' clears it",
+            pasted(&connection.path),
+            clearing()
+        );
+        let table = Table {
+            file,
+            rows,
+            is_found,
+            stays,
+        };
+        let interrupted = format!("bench: it was interrupted; {}", table.stays);
+        interrupts::end_with(move || interrupted);
+        Ok(table)
+    }
+
+    /// Loads it for a workload that does not, if it is not there.
+    async fn load(&self, plan: &Plan, arguments: &Run) -> Outcome {
+        if self.is_found {
+            return Ok(());
+        }
+        plinth_bench::mark(self.rows, false, self.file.clone()).await?;
+        if plan.workload.is_bulk_load() {
+            return Ok(());
+        }
+        let rows = counted(grouped(self.rows as f64), "row", "rows");
+        now_does(arguments, &format!("loading a table of {rows}"));
+        let workload = Workload::parse("bulk-load").expect("it is one");
+        let load = Plan {
+            workload,
+            clients: workload.default_clients,
+            server_pids: Vec::new(),
+            ..plan.clone()
+        };
+        let loaded = plinth_bench::run(load, self.file.clone()).await?;
+        whole(&loaded)?;
+        plinth_bench::mark(self.rows, true, self.file.clone()).await
+    }
+
+    /// Clears what this run has made.
+    async fn leave(&self, arguments: &Run) -> Outcome {
+        if self.is_found || arguments.keep {
+            now_does(arguments, &self.stays);
+            return Ok(());
+        }
+        let cleared = plinth_bench::clear(self.file.clone()).await;
+        cleared.map_err(|error| format!("{error}; {}", self.stays))
+    }
+}
+
+/// Refuses a load of which rows are missing.
+fn whole(load: &Measured) -> Outcome {
+    match load.counted.first_error {
+        None => Ok(()),
+        Some(error) => Err(format!(
+            "{} transactions of the load were given up, and their rows are missing; the first error: {error}",
+            load.counted.errors
+        )),
+    }
+}
+
+async fn measure_in(
+    table: &Table,
+    plan: Plan,
+    arguments: &Run,
+    connection: &Connection,
+    calibration: Option<Calibration>,
+) -> Outcome {
+    let workload = plan.workload;
+    table.load(&plan, arguments).await?;
+    let busy = || {
+        plinth_terminal::say!(
+            "plinth: waiting, up to a minute, for the servers to finish earlier work"
+        )
+    };
+    server_cpu::until_idle(&plan.server_pids, busy).await;
+    let calibration = match calibration {
+        Some(calibration) => calibration,
+        None => {
+            now_does(arguments, CALIBRATES);
+            Calibration::of(None, &arguments.directory).await?
+        }
+    };
+    let seconds = plan.warmup.as_secs_f64() + plan.duration.as_secs_f64();
+    let measures = match workload.is_bulk_load() {
+        true => "measuring until the table is loaded".into(),
+        false => format!("measuring for {seconds} s, with the warm-up"),
+    };
+    now_does(arguments, &measures);
+    let measured = run_plan(plan, arguments, connection).await?;
+    if measured.server.is_none() && !measured.plan.server_pids.is_empty() {
+        plinth_terminal::say!(
+            "plinth: a server process ended while it was measured; its CPU time is not known"
+        );
+    }
+    print_measured(&measured, &calibration, arguments.json);
+    if workload.is_bulk_load() {
+        whole(&measured)?;
+        return plinth_bench::mark(arguments.rows, true, table.file.clone()).await;
+    }
+    match measured.counted.first_error {
+        Some(error) if measured.counted.transactions == 0 => Err(format!(
+            "no transaction succeeded; the first error: {error}"
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn plan(arguments: &Run, workload: Workload, server_pids: Vec<u32>) -> Plan {

@@ -124,8 +124,9 @@ fn a_run_is_measured_with_what_the_machine_is_worth_and_told_as_of_another() {
     assert!(line.contains("bench calibrate --json"), "{line}");
     let mut files = Vec::new();
     // Reads use much CPU time in half a second, however slow the disk is: of less than a tick nothing can be said.
-    for workload in ["bulk-load", "point-reads"] {
-        let output = run(&[&with[..], &["--workload", workload]].concat());
+    for workload in [&["bulk-load", "--keep"][..], &["point-reads"]] {
+        let output = run(&[&with[..], &["--workload"], workload].concat());
+        let workload = workload[0];
         assert!(output.status.success(), "{}", text(&output.stderr));
         let file = name(&format!("{workload}.json"));
         std::fs::write(&file, &output.stdout).expect("writes");
@@ -135,6 +136,16 @@ fn a_run_is_measured_with_what_the_machine_is_worth_and_told_as_of_another() {
     let tables = text(&tables.stdout);
     assert!(tables.contains("| `bulk-load` | "), "{tables}");
     assert!(tables.contains("| 1/1.00 | "), "{tables}");
+    // A table that was kept stays; one of its own is cleared; and beside other data nothing is measured unless told.
+    assert!(cluster.cli("getrange bench/ bench0 1").contains("bench/"));
+    cluster.cli("writemode on; clearrange bench/ bench0; set mine 1");
+    let measured = ["--workload", "point-reads"];
+    let refused = run(&[&with[..], &measured].concat());
+    assert!(text(&refused.stderr).contains("(the first key is mine)"));
+    let output = run(&[&with[..], &measured, &["--force"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let left = cluster.cli("getrange a z 5");
+    assert!(left.contains("mine") && !left.contains("bench/"), "{left}");
 }
 
 #[test]
