@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes requested per read.
 const CHUNK_BYTES: i32 = 500_000;
+const STANDARD_OUTPUT: &str = "/dev/stdout";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = plinth_terminal::examples(&[
@@ -55,7 +56,10 @@ plinth_terminal::command!(
     Arguments => run
 );
 
-fn run(arguments: Arguments) -> Outcome {
+fn run(mut arguments: Arguments) -> Outcome {
+    if arguments.file == STANDARD_OUTPUT {
+        arguments.file = "-".into(); // it may lead to a file, which is there
+    }
     let range = arguments.range.parse()?;
     if range.begin == range.end {
         return Err("--begin and --end are the same: no key lies between them".into());
@@ -66,8 +70,8 @@ fn run(arguments: Arguments) -> Outcome {
             arguments.file
         ));
     }
-    if arguments.file == "-" && arguments.resume {
-        return Err("--resume: standard output cannot be resumed; dump to a file".into());
+    if arguments.resume && is_stream(&arguments.file) {
+        return Err("--resume: only a file can be resumed; dump to a file".into());
     }
     connect::block_on(async {
         // Before there is a file: one that is empty would be in the way of the next try.
@@ -82,6 +86,9 @@ async fn write(arguments: &Arguments, connection: &Connection, mut range: KeyRan
     let (mut file, mut has_some) = (None, false);
     let out: Box<dyn Write> = if arguments.file == "-" {
         Box::new(std::io::stdout())
+    } else if is_stream(&arguments.file) {
+        let opened = OpenOptions::new().write(true).open(&arguments.file);
+        Box::new(opened.map_err(|error| format!("{}: {}", arguments.file, why_not_made(&error)))?)
     } else {
         let (opened, kept) = open_output(arguments, format, &range)?;
         if let Some(kept) = kept {
@@ -107,7 +114,7 @@ async fn write(arguments: &Arguments, connection: &Connection, mut range: KeyRan
         arguments, connection, snapshots, format, range, out, &written,
     );
     let done = done.await;
-    if done.is_err() && !arguments.resume && arguments.file != "-" {
+    if done.is_err() && !arguments.resume {
         // One that is empty would be in the way of the next try.
         remove_if_empty(&arguments.file);
     }
@@ -151,14 +158,20 @@ impl Written {
 /// What is said of a dump that the user ends after so many pairs.
 fn interrupted(name: &str, count: u64) -> String {
     let pairs = counted(grouped(count as f64), "pair", "pairs");
-    match (name, count) {
-        ("-", 0) => "dump: it was interrupted; nothing is written".into(),
-        ("-", _) => format!("dump: it was interrupted after {pairs}: this is only a part"),
+    match (is_stream(name), count) {
+        (true, 0) => "dump: it was interrupted; nothing is written".into(),
+        (true, _) => format!("dump: it was interrupted after {pairs}: this is only a part"),
         (_, 0) if remove_if_empty(name) => {
             format!("{name}: it was interrupted; nothing is written")
         }
         _ => format!("{name}: it was interrupted after {pairs}; go on with --resume"),
     }
+}
+
+/// Whether it is standard output, a pipe or a device: what is written there is gone.
+fn is_stream(name: &str) -> bool {
+    let found = std::fs::metadata(name);
+    name == "-" || found.is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
 /// Whether the file was empty, and is gone.
@@ -224,9 +237,9 @@ fn open_output(
     if !arguments.resume {
         return match OpenOptions::new().write(true).create_new(true).open(name) {
             Ok(file) => Ok((file, None)),
-            Err(_) if Path::new(name).exists() && !Path::new(name).is_file() => Err(format!(
-                "{name}: it is no file; `plinth dump - > {name}' writes there"
-            )),
+            Err(_) if Path::new(name).is_dir() => {
+                Err(format!("{name}: it is a directory; name a file"))
+            }
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Err(format!(
                 "{name}: it is there already; go on with it by --resume, or choose another name"
             )),
@@ -311,9 +324,9 @@ fn next_snapshot(name: &str, count: u64, snapshots: Snapshots, taken: &mut u64) 
             1 => "1 pair is".into(),
             _ => format!("{} pairs are", grouped(count as f64)),
         };
-        let then = match name {
-            "-" => "say --force to go on with newer ones".into(),
-            name => format!("go on with newer ones by --resume, or remove {name} and say --force"),
+        let then = match is_stream(name) {
+            true => "say --force to go on with newer ones".into(),
+            false => format!("go on with newer ones by --resume, or remove {name} and say --force"),
         };
         return Err(format!(
             "{name}: this is only a part: {pairs} written, and their snapshot can be read no longer (it \
@@ -337,6 +350,7 @@ async fn dump(
     let bar = progress::bar(0, "dumping");
     let name = &arguments.file[..];
     let (start, mut count, mut taken) = (now(), 0u64, 1u64);
+    let is_stream = is_stream(name);
     let mut transaction = connection.database.create_transaction();
     let mut text = String::new();
     loop {
@@ -355,7 +369,8 @@ async fn dump(
             rows::write(format, key, value, &mut text);
         }
         let more_pairs = pairs.len() as u64;
-        write_out(name, written.add(&mut *out, &text, more_pairs, name == "-"))?;
+        let added = written.add(&mut *out, &text, more_pairs, is_stream);
+        write_out(name, added)?;
         count += more_pairs;
         bar.set_message(format!("{} pairs", grouped(count as f64)));
         match pairs.last() {
@@ -384,6 +399,7 @@ fn write_out(name: &str, written: std::io::Result<()>) -> Outcome {
         // The reader has closed the pipe, for example `head`. That is no error, but the dump is not whole.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(141),
         Err(error) if name == "-" => Err(format!("standard output: {error}")),
+        Err(error) if is_stream(name) => Err(format!("{name}: {error}")),
         Err(error) => Err(format!(
             "{name}: {error}; when there is room, go on with --resume"
         )),
@@ -445,6 +461,16 @@ async fn next_chunk(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_plain_file_is_written_to() {
+        let path = std::env::temp_dir().join(format!("plinth-dump-to-{}", std::process::id()));
+        let name = path.display().to_string();
+        assert!(is_stream("-") && is_stream("/dev/null") && !is_stream(&name));
+        std::fs::write(&path, "").expect("writes");
+        assert!(!is_stream(&name) && !is_stream("/"));
+        std::fs::remove_file(&path).expect("removes");
+    }
 
     #[test]
     fn who_interrupts_a_dump_is_told_how_far_it_is_and_an_empty_file_goes() {

@@ -24,7 +24,7 @@ use plinth_terminal::numbers::{bytes_within, within};
 use plinth_terminal::outputs::why_not_read;
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::wording::{counted, pasted};
-use plinth_terminal::{Outcome, progress as bars};
+use plinth_terminal::{Outcome, progress as bars, text};
 use progress::{Position, Sidecar, Terms};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -39,8 +39,8 @@ const INTERRUPTED: &str = "it was interrupted";
 /// What a file begins with that gzip has made.
 const GZIP: &[u8] = &[0x1f, 0x8b];
 /// About a file of another system.
-const RETURNS: &str = "the line ends with a carriage return, which is taken for a part of the value, here and in \
-     lines after it; `tr -d '\\r'' removes them";
+const RETURNS: &str = "the line ends with a carriage return, which is left out, here and in lines after it: in a \
+     value it is written \\r";
 /// Minimum time between two writes of the progress file.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 const READ_BUFFER_BYTES: usize = 1 << 20;
@@ -239,14 +239,20 @@ impl Source {
         if read == 0 {
             return Ok(false);
         }
-        if self.at.bytes == 0 && self.line.starts_with(GZIP) {
+        let is_first = self.at.bytes == 0;
+        if is_first && self.line.starts_with(GZIP) {
             return Err(self.compressed());
         }
         self.at.pass(&self.line);
-        if self.line.last() == Some(&b'\n') {
-            self.line.pop();
-        } else if read == rows::LINE_BYTES_MAX {
+        if read == rows::LINE_BYTES_MAX && self.line.last() != Some(&b'\n') {
             return Err(self.at_line(self.at.lines, "the line is too long to be a pair"));
+        }
+        if is_first {
+            text::remove_mark(&mut self.line);
+        }
+        let had_return = text::remove_end(&mut self.line) && self.format == Format::Tsv;
+        if had_return && !std::mem::replace(&mut self.has_told_of_returns, true) {
+            plinth_terminal::say!("plinth: {}", self.at_line(self.at.lines, RETURNS));
         }
         Ok(true)
     }
@@ -274,15 +280,6 @@ impl Source {
         loop {
             if !self.next_line()? {
                 return Ok(None);
-            }
-            if self.line.last() == Some(&b'\r') {
-                match self.format {
-                    Format::Jsonl => drop(self.line.pop()),
-                    Format::Tsv if !std::mem::replace(&mut self.has_told_of_returns, true) => {
-                        plinth_terminal::say!("plinth: {}", self.at_line(self.at.lines, RETURNS));
-                    }
-                    Format::Tsv => {}
-                }
             }
             if self.line.is_empty() {
                 continue;
@@ -550,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_gzip_has_made_is_named_and_a_carriage_return_is_told_once() {
+    fn a_file_that_gzip_has_made_is_named_and_what_other_systems_add_is_left_out_and_told_once() {
         let mut zipped = source("");
         zipped.input = Box::new(&[0x1f, 0x8b, 8, 0, b'\n'][..]);
         let error = zipped.next_batch(1000).err().expect("it is no text");
@@ -558,10 +555,13 @@ mod tests {
             error.contains("`gzip -dc f | plinth load -' loads it"),
             "{error}"
         );
-        let mut returns = source("a\t1\r\nb\t2\r\n");
+        let mut returns = source("\u{feff}a\t1\r\nb\t2\\r\r\n\r\n");
         let batch = returns.next_batch(1000).expect("reads").expect("two pairs");
+        assert_eq!(&batch.pairs[0].0[..], b"p/a");
+        assert_eq!(&batch.pairs[0].1[..], b"1");
         assert_eq!(&batch.pairs[1].1[..], b"2\r");
         assert!(returns.has_told_of_returns);
+        assert_eq!(batch.end.bytes, 17, "the bytes of the file");
     }
 
     #[test]

@@ -70,7 +70,15 @@ pub fn parse(format: Format, line: &[u8]) -> Result<Pair, String> {
     let (key, value) = match format {
         Format::Tsv => {
             let tab = line.iter().position(|&b| b == b'\t');
-            let tab = tab.ok_or("there is no tab between key and value")?;
+            let tab = tab.ok_or_else(|| {
+                let looks_like_json = line.trim_ascii_start().starts_with(b"{");
+                let remedy = if looks_like_json {
+                    ": it looks like JSON, so say --format jsonl"
+                } else {
+                    ""
+                };
+                format!("there is no tab between key and value{remedy}")
+            })?;
             if line[tab + 1..].contains(&b'\t') {
                 return Err(
                     "there is more than one tab; write a tab in a key or value as \\t".into(),
@@ -109,8 +117,15 @@ fn unescape(text: &[u8]) -> Result<Bytes, String> {
 }
 
 fn parse_json(line: &[u8]) -> Result<Pair, String> {
-    let object: Value =
-        serde_json::from_slice(line).map_err(|error| format!("it is not JSON: {error}"))?;
+    let object: Value = serde_json::from_slice(line).map_err(|error| {
+        let looks_like_pair = !line.trim_ascii_start().starts_with(b"{") && line.contains(&b'\t');
+        let remedy = if looks_like_pair {
+            "; for key, tab, value say --format tsv"
+        } else {
+            ""
+        };
+        format!("it is not JSON: {error}{remedy}")
+    })?;
     let field = |name: &str| match &object[name] {
         Value::String(text) => unescape(text.as_bytes()),
         _ => Err(format!("\"{name}\" is missing or not a string")),
@@ -196,13 +211,15 @@ mod tests {
         let long_value = format!("k\t{}", "v".repeat(VALUE_BYTES_MAX + 1));
         for (format, line, word) in [
             (Format::Tsv, "no tab", "tab"),
+            (Format::Tsv, "{\"key\":\"a\"}", "say --format jsonl"),
             (Format::Tsv, "a\tb\tc", "more than one"),
             (Format::Tsv, "a\\x\tb", "escape"),
             (Format::Tsv, "\\xff/x\tb", "system"),
             (Format::Tsv, &long_key, "key has"),
             (Format::Tsv, &long_value, "value has"),
             (Format::Jsonl, "{\"key\":\"a\"}", "\"value\""),
-            (Format::Jsonl, "a\tb", "JSON"),
+            (Format::Jsonl, "a\tb", "say --format tsv"),
+            (Format::Jsonl, "a", "JSON"),
         ] {
             let error = parse(format, line.as_bytes()).expect_err(word);
             assert!(error.contains(word), "{error}");

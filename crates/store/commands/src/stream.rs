@@ -10,6 +10,7 @@ use plinth_core::version::VERSIONS_PER_SECOND;
 use plinth_core::{Error, Key, Mutation, MutationKind};
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::numbers::{bytes_within, seconds_within, within};
+use plinth_terminal::text::without_mark;
 use plinth_terminal::wording::counted;
 use plinth_terminal::{Outcome, interrupts};
 use serde_json::json;
@@ -607,7 +608,11 @@ impl Append {
             self.append(database, &name, &[key(entry)?]).await?;
             count = 1;
         } else {
-            let mut lines = std::io::stdin().lock().lines();
+            let lines = std::io::stdin().lock().lines().enumerate();
+            let mut lines = lines.map(|(at, line)| match at {
+                0 => line.map(|line| without_mark(&line).to_owned()),
+                _ => line,
+            });
             loop {
                 let entries = next_lines(&mut lines)?;
                 if entries.is_empty() {

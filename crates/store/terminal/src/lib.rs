@@ -5,7 +5,7 @@
 //! - [`tls`], [`knobs`], [`configuration`], [`seconds`], [`numbers`], [`choices`]: flags, and files of flags.
 //! - [`serving`], [`process`], [`children`], [`ports`], [`allocator`], [`notify`], [`trace_file`], [`pages`]: what a
 //!   process has that serves. [`interrupts`]: the end of one that does not.
-//! - [`keys`], [`status`]: key files, and status documents.
+//! - [`keys`], [`status`], [`text`]: key files, status documents, and text of other systems.
 //! - [`shell`], [`watching`], [`progress`], [`wrap`], [`wording`], [`outputs`]: what a person sees, and files that are
 //!   made.
 
@@ -30,6 +30,7 @@ pub mod seconds;
 pub mod serving;
 pub mod shell;
 pub mod status;
+pub mod text;
 pub mod tls;
 pub mod trace_file;
 pub mod watching;

@@ -7,6 +7,7 @@ use plinth_control::management::ConfigChange;
 use plinth_core::config::FaultDomain;
 use plinth_core::{DatabaseConfig, EngineKind};
 use plinth_terminal::outputs::why_not_read;
+use plinth_terminal::text::without_mark;
 use serde_json::Value;
 use std::io::Read;
 use std::path::Path;
@@ -32,7 +33,7 @@ pub fn read(path: &Path) -> Result<ConfigChange, String> {
         }
         Ok(_) => {}
     }
-    parse(&text).map_err(at)
+    parse(without_mark(&text)).map_err(at)
 }
 
 fn parse(text: &str) -> Result<ConfigChange, String> {

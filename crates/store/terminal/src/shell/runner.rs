@@ -4,6 +4,7 @@
 use super::answer::{Answer, Form};
 use super::complete::Completer;
 use super::editor::{self, Editor};
+use crate::text::without_mark;
 use crate::{Outcome, interrupts};
 use plinth_runtime::real::interrupted_by_user;
 use plinth_runtime::{Either, race};
@@ -80,13 +81,14 @@ pub fn told(outcome: Outcome, form: Form) -> Outcome {
     }
 }
 
-/// The next line of standard input; `None` at its end.
+/// The next line of standard input; `None` at its end. The first line may have a byte-order mark, and each that does if
+/// several files come one after another.
 pub async fn read_line() -> Outcome<Option<String>> {
     plinth_runtime::offload(|| {
         let mut line = String::new();
         let read = std::io::stdin().read_line(&mut line);
         let read = read.map_err(|error| format!("standard input: {error}"))?;
-        Ok((read > 0).then_some(line))
+        Ok((read > 0).then(|| without_mark(&line).to_owned()))
     })
     .await
 }
