@@ -182,6 +182,30 @@ pub fn single_of_several(config: &DatabaseConfig, workers: &[RegisterWorker]) ->
     })
 }
 
+/// Says that the database stands still while one machine is down, where each has a copy of all data; `None` if it goes
+/// on, and if there is one copy, or one machine.
+pub fn stands_still_without_one(
+    config: &DatabaseConfig,
+    workers: &[RegisterWorker],
+) -> Option<String> {
+    let suited = placement::suited_for_storage(workers.iter().collect(), config);
+    let domains = suited.iter().map(|w| w.locality.domain(config.domain));
+    let domains = domains.collect::<BTreeSet<_>>().len();
+    let is_each_needed = config.replication > 1 && domains == config.replication as usize;
+    (is_each_needed && are_on_several_machines(workers)).then(|| {
+        let one = counted(1, config.domain);
+        let other = match (config.replication, config.domain) {
+            (3, FaultDomain::Zone) => ", or `configure double',",
+            _ => "",
+        };
+        format!(
+            "there are {}, each with a copy of all data: while one is down, the database stands still, and loses \
+             nothing; {one} more{other} lets it go on",
+            counted(domains, config.domain)
+        )
+    })
+}
+
 /// True if these processes are on several machines.
 pub fn are_on_several_machines(workers: &[RegisterWorker]) -> bool {
     let machines = workers.iter().map(|worker| worker.worker.address.ip());
@@ -419,6 +443,36 @@ mod tests {
         assert!(one.starts_with("there will be 1 copy of all data instead of 3: one process that"));
         let two = fewer_copies(&with(3), &with(2)).expect("they are fewer");
         assert!(two.ends_with("2 copies of all data instead of 3: one may fail at a time"));
+    }
+
+    #[test]
+    fn as_many_copies_as_zones_are_told_to_stand_still_without_one() {
+        let worker = |last: u8| {
+            let zone = ["a", "b", "c", "d"][usize::from(last)];
+            let mut worker = crate::testing::worker(4500, ProcessClass::Unset, zone);
+            worker.worker.address = ([10, 0, 0, last], 4500).into();
+            worker
+        };
+        let said = |replication, machines| {
+            let config = DatabaseConfig {
+                replication,
+                ..DatabaseConfig::default()
+            };
+            let workers: Vec<_> = (0..machines).map(worker).collect();
+            stands_still_without_one(&config, &workers)
+        };
+        let line = said(3, 3).expect("each is needed");
+        assert!(
+            line.starts_with("there are 3 zones, each with a copy of all data: while one is down")
+        );
+        assert!(
+            line.ends_with("1 zone more, or `configure double', lets it go on"),
+            "{line}"
+        );
+        assert!(said(2, 2).is_some_and(|line| line.ends_with("1 zone more lets it go on")));
+        for (copies, machines) in [(3, 4), (2, 3), (1, 1), (1, 2)] {
+            assert_eq!(said(copies, machines), None);
+        }
     }
 
     #[test]

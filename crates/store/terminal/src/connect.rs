@@ -207,6 +207,8 @@ pub async fn telling<T>(
 pub enum Wait {
     /// The whole line.
     For(String),
+    /// The database is locked: the whole line.
+    Locked(String),
     /// The phase of a recovery.
     Recovers(String),
     /// What each coordinator does. Nobody tells more.
@@ -219,7 +221,7 @@ impl Wait {
     /// What a person is told who waits; `None` if the cluster says that it serves.
     pub fn line(&self) -> Option<String> {
         Some(match self {
-            Wait::For(line) => line.clone(),
+            Wait::For(line) | Wait::Locked(line) => line.clone(),
             Wait::Recovers(phase) => {
                 format!("the database is not available: its recovery is at {phase}")
             }
@@ -337,8 +339,18 @@ impl Connection {
 
     /// Does `work`, and says why it waits when it has waited for a while.
     pub async fn telling<T>(&self, work: impl Future<Output = T>) -> T {
-        let seconds = self.timeout.as_secs();
-        telling(work, seconds, async { self.why_it_waits().await.line() }).await
+        self.telling_of(false, work).await
+    }
+
+    /// The same of work that may pass the lock of a database.
+    pub async fn telling_of<T>(&self, passes_the_lock: bool, work: impl Future<Output = T>) -> T {
+        let why = async {
+            match self.why_it_waits().await {
+                Wait::Locked(_) if passes_the_lock => None,
+                wait => wait.line(),
+            }
+        };
+        telling(work, self.timeout.as_secs(), why).await
     }
 
     pub fn wait_until_it_serves(&self) -> Boxed<'_, Outcome> {
@@ -470,7 +482,7 @@ impl Connection {
         Box::pin(async move {
             let (path, seconds) = (self.path.display(), self.timeout.as_secs());
             match self.why_it_waits().await {
-                Wait::For(line) => line,
+                Wait::For(line) | Wait::Locked(line) => line,
                 Wait::Recovers(phase) => format!(
                     "the cluster of {path} does not serve within {seconds} s: its recovery is at {phase}"
                 ),
@@ -502,8 +514,11 @@ impl Connection {
                 return Wait::For(line);
             }
             let document = self.status_of_a_cluster_that_waits().await;
-            if let Some(line) = self.what_it_waits_for(&document) {
+            if let Some(line) = self.what_holds_it_up(&document) {
                 return Wait::For(line);
+            }
+            if let Some(line) = self.lock_of(&document) {
+                return Wait::Locked(line);
             }
             if document["cluster"]["recovery_state"]["waits_for"].is_string() {
                 return Wait::Recovers(status::recovery(&document["cluster"]));
@@ -533,6 +548,21 @@ impl Connection {
 
     /// The line about a state that somebody has to end.
     fn what_it_waits_for(&self, document: &serde_json::Value) -> Option<String> {
+        let held_up = self.what_holds_it_up(document);
+        held_up.or_else(|| self.lock_of(document))
+    }
+
+    fn lock_of(&self, document: &serde_json::Value) -> Option<String> {
+        let id = status::lock(&document["cluster"])?;
+        let (with, id) = id.map_or(("an unknown id", "ID"), |id| (id, id));
+        let path = self.path.display();
+        Some(format!(
+            "the database of {path} is locked with {with}; `unlock {id}' in plinth cli opens it"
+        ))
+    }
+
+    /// What it waits for that is no lock.
+    fn what_holds_it_up(&self, document: &serde_json::Value) -> Option<String> {
         let (path, cluster) = (self.path.display(), &document["cluster"]);
         let full = status::full_disks(document);
         if !full.is_empty() {
@@ -568,12 +598,6 @@ impl Connection {
         }
         if let Some(line) = status::silent_storage(document) {
             return Some(format!("the cluster of {path} waits: {line}"));
-        }
-        if let Some(id) = status::lock(cluster) {
-            let (with, id) = id.map_or(("an unknown id", "ID"), |id| (id, id));
-            return Some(format!(
-                "the database of {path} is locked with {with}; `unlock {id}' in plinth cli opens it"
-            ));
         }
         None
     }

@@ -112,7 +112,7 @@ impl runner::Session for Session {
                 let passes = !statement.needs_no_lock() || self.passes_the_lock();
                 let executing = Session::execute(self, statement);
                 let executing = session::unless_locked(&connection, passes, executing);
-                connection.telling(executing).await
+                connection.telling_of(passes, executing).await
             }
             false => Session::execute(self, statement).await,
         }

@@ -247,7 +247,10 @@ impl Session {
         let logs = change
             .logs
             .and_then(|_| management::fewer_logs(&config, &workers));
-        let fewer = [copies, logs].into_iter().flatten();
+        let still = change
+            .mode
+            .and_then(|_| management::stands_still_without_one(&config, &workers));
+        let fewer = [copies, logs, still].into_iter().flatten();
         let fewer: String = fewer.map(|line| format!("; {line}")).collect();
         Ok(format!("Configuration changed{fewer}").into())
     }

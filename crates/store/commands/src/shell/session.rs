@@ -367,7 +367,8 @@ impl Session {
                 let workers = registered(&self.connection, &[]).await?.workers;
                 let fewer = management::fewer_logs(&config, &workers);
                 let single = management::single_of_several(&config, &workers);
-                let lines = [keys, fewer, single].into_iter().flatten();
+                let still = management::stands_still_without_one(&config, &workers);
+                let lines = [keys, fewer, single, still].into_iter().flatten();
                 let lines: String = lines.map(|line| format!("; {line}")).collect();
                 Ok(Answer::Text(format!("Database created{lines}")))
             }

@@ -530,6 +530,11 @@ fn parse_change(words: &[Vec<u8>]) -> Result<ConfigChange, String> {
                 "grv_proxies" => &mut change.grv_proxies,
                 "resolvers" => &mut change.resolvers,
                 "tenant_mode" => return Err(TENANTS_ARE_THERE.into()),
+                "storage_engine" | "engine" => {
+                    return Err(format!(
+                        "configure: `{word}': the engine is a word of its own, `ssd' or `memory', as in `configure ssd'"
+                    ));
+                }
                 _ => return Err(bad()),
             };
             let count = count.parse().map_err(|_| {
@@ -637,6 +642,7 @@ mod tests {
             ("maintenance of", "did you mean `off'?"),
             ("maintenance onn rack-1 5", "did you mean `on'?"),
             ("exclude nowait 10.0.0.1:4500", "did you mean `no_wait'?"),
+            ("configure storage_engine=ssd", "as in `configure ssd'"),
             ("sleep x", "sleep: expected seconds, or a time such as 90s"),
             ("maintenance on rack-1 8d", "maintenance: "),
             ("throttle on tag web 5 x", "throttle: "),
