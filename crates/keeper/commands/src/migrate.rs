@@ -2,6 +2,7 @@
 
 use crate::name::parse_tree;
 use indicatif::ProgressBar;
+use plinth_coordination::refuse_occupied;
 use plinth_measure::grouped;
 use plinth_migrate::{BEGINS, Exported, Extracted, Imported, Live, LiveOptions, Place, Servers};
 use plinth_runtime::knobs::set_knobs;
@@ -261,6 +262,9 @@ pub fn export(arguments: ExportArguments) -> Outcome {
     let ExportArguments { goal, tree, .. } = arguments;
     let began = now_in_runtime();
     let bar = progress::bar(0, "exporting");
+    if let Some(directory) = &goal.to_files {
+        connect::block_on(refuse_occupied(directory, "--to-files"))?;
+    }
     let place = goal.to_files.as_deref().map(Place::prepare).transpose()?;
     let done = connect::block_on(async {
         let live = goal.to.as_ref();

@@ -11,7 +11,9 @@ use plinth_keeper::{Doors, Keeper, Options};
 use plinth_runtime::net::Chosen;
 use plinth_runtime::{Duration, now, race, sleep, timeout};
 use plinth_terminal::Outcome;
-use plinth_terminal::connect::{Connection, check_for_server, find_for_server, with_remedy};
+use plinth_terminal::connect::{
+    Connection, check_for_server, find_for_server, telling, with_remedy,
+};
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::serving::ServingArguments;
@@ -55,6 +57,8 @@ pub struct Arguments {
 const SILENCE: Duration = Duration::from_secs(5);
 /// A database that answers says within this time what there is of a tree.
 const STATE_LIMIT: Duration = Duration::from_secs(2);
+/// A gateway waits for its log of operations no longer.
+const OPENS_S: u64 = 30;
 const LOOK: Duration = Duration::from_millis(500);
 const REFUSALS_TOLD_EVERY: Duration = Duration::from_secs(60);
 
@@ -69,6 +73,15 @@ pub fn run(arguments: &Arguments) -> Outcome {
     arguments
         .serving
         .run(None, &[cache], serve(arguments, options))
+}
+
+/// Why a gateway does not listen yet.
+async fn held_by(operations_log: Option<PathBuf>) -> Option<String> {
+    let log = operations_log?;
+    Some(format!(
+        "operations log {}: another process writes it, or its disk is slow",
+        log.display()
+    ))
 }
 
 async fn serve(arguments: &Arguments, options: Options) -> Outcome {
@@ -109,8 +122,10 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
     let credentials = cluster.credentials(Identity::Client);
     let connection = Connection::over(file.clone(), cluster, credentials, SILENCE);
     let in_common = options.in_common();
+    let log = options.operations_log.clone();
     let listening = Keeper::listen(connection.database.clone(), doors, options);
-    let keeper = listening.await.map_err(at)?;
+    let keeper = telling(listening, OPENS_S, held_by(log)).await;
+    let keeper = keeper.map_err(at)?;
     let questions = match arguments.pages {
         Some(address) => {
             let keys = pages::Keys {

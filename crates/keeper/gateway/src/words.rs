@@ -1,5 +1,6 @@
 //! Four-letter words, and which of them are answered.
 
+use plinth_core::similar::question;
 use std::collections::BTreeSet;
 use std::fmt::{Display, Formatter};
 use std::str::FromStr;
@@ -107,9 +108,10 @@ impl FromStr for Words {
                     words.0.insert(word);
                 }
                 None => {
+                    let all = Words::all();
+                    let meant = question(name, all.0.iter().map(|word| word.text()));
                     return Err(format!(
-                        "{name} is no word of a gateway; expected `*`, or some of {}",
-                        Words::all()
+                        "{name} is no word of a gateway; {meant}expected `*`, or some of {all}"
                     ));
                 }
             }
@@ -140,5 +142,7 @@ mod tests {
             let refused = listed(bad).expect_err(bad);
             assert!(refused.contains("or some of ruok,stat"), "{refused}");
         }
+        let near = listed("ruok,mntrr").expect_err("no word");
+        assert!(near.contains("did you mean `mntr'?"), "{near}");
     }
 }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use plinth_coordination::{ClusterFile, key_file};
 use plinth_core::Error;
 use plinth_identity::Identity;
-use plinth_identity::keys::{KeyFile, KeyId, Keyring};
+use plinth_identity::keys::{Key, KeyFile, KeyId, Keyring};
 use plinth_protocol::control::{AdoptKeys, WORKER};
 use plinth_rpc::{Credentials, Interface};
 use plinth_terminal::Outcome;
@@ -257,14 +257,27 @@ async fn open_to(path: &Path, whom: Identity) -> Outcome {
     Ok(())
 }
 
+/// The lower keys that its holders use: other sides name their ids.
+fn derived(key: &Key) -> impl Iterator<Item = Key> {
+    let lower = [Identity::Operator, Identity::Client, Identity::Reader];
+    let of = key.identity();
+    let lower = lower.into_iter().filter(move |identity| *identity < of);
+    lower.filter_map(|identity| key.for_identity(identity))
+}
+
 fn list_json(file: &KeyFile) -> serde_json::Value {
-    let key = |(id, of): (KeyId, Identity)| {
-        let (id, of) = (id.to_string(), of.to_string());
+    let plain = |key: &Key| {
+        let (id, of) = (key.id().to_string(), key.identity().to_string());
         serde_json::json!({ "id": id, "of": of })
+    };
+    let key = |key: &Key| {
+        let mut listed = plain(key);
+        listed["derived"] = derived(key).map(|lower| plain(&lower)).collect();
+        listed
     };
     let open_to = Some(file.open_to()).filter(|whom| *whom > Identity::Nobody);
     serde_json::json!({
-        "keys": file.ids().into_iter().map(key).collect::<Vec<_>>(),
+        "keys": file.keys().map(key).collect::<Vec<_>>(),
         "open_to": open_to.map(|whom| whom.to_string()),
     })
 }
@@ -273,8 +286,11 @@ fn list(file: &KeyFile, json: bool) {
     if json {
         return println!("{}", list_json(file));
     }
-    for (id, identity) in file.ids() {
-        println!("{id} {identity}");
+    for key in file.keys() {
+        let lower = derived(key).map(|lower| format!("{} {}", lower.identity(), lower.id()));
+        let lower: Vec<String> = lower.collect();
+        let gives = if lower.is_empty() { "" } else { "; gives " };
+        println!("{} {}{gives}{}", key.id(), key.identity(), lower.join(", "));
     }
     if file.open_to() > Identity::Nobody {
         println!("open to {}s without a key", file.open_to());
@@ -343,4 +359,31 @@ async fn carry_out(arguments: Arguments) -> Outcome {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_has_the_ids_that_refusals_name_beside_those_of_the_file() {
+        let file = KeyFile::new_root(secret());
+        let listed = list_json(&file);
+        let of: Vec<&str> = listed["keys"][0]["derived"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .filter_map(|key| key["of"].as_str())
+            .collect();
+        assert_eq!(of, ["operator", "client", "reader"]);
+        let reader = file.for_identity(Identity::Reader).expect("lower");
+        assert_eq!(
+            list_json(&reader)["keys"][0]["derived"],
+            serde_json::json!([])
+        );
+        assert_eq!(
+            list_json(&reader)["keys"][0]["id"],
+            listed["keys"][0]["derived"][2]["id"]
+        );
+    }
 }

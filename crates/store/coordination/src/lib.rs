@@ -31,5 +31,5 @@ pub use coordinators::Coordinators;
 pub use family::{DELOS_ENDING, DEV_DESCRIPTION, FARM_DESCRIPTION, Family};
 pub use look::{Look, look_at, together};
 pub use shared_state::SharedState;
-pub use tenant::Tenant;
+pub use tenant::{Tenant, refuse_occupied};
 pub use unusable::{cannot_use, why};

@@ -89,6 +89,23 @@ impl Tenant {
     }
 }
 
+/// Refuses the directory of any server, or of a command that starts some. `flag` has named it.
+///
+/// # Errors
+/// A line for the user.
+pub async fn refuse_occupied(directory: &Path, flag: &str) -> Result<(), String> {
+    let at = directory.display();
+    let found = all(directory).await;
+    let found = found.map_err(|error| format!("{flag} {at}: {error}; choose another directory"))?;
+    match found.first() {
+        None => Ok(()),
+        Some((name, tenant)) => Err(format!(
+            "{flag} {at}: it belongs to {}, whose {name} is there; choose another directory",
+            tenant.system()
+        )),
+    }
+}
+
 /// Refuses the directory of a command that has started several servers: theirs are below it, one level or two.
 async fn refuse_above_servers(directory: &Path, names: &[String]) -> Result<(), String> {
     for name in could_be_of_servers(names) {
@@ -182,5 +199,28 @@ impl fmt::Display for Tenant {
             Tenant::Delos => "a service on log stacks (plinth delos dev)",
             Tenant::Tables => "a server of tables (plinth table server)",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_runtime::sim::{SimConfig, Simulation};
+
+    #[test]
+    fn a_directory_of_a_server_is_occupied_and_an_empty_one_and_none_are_not() {
+        let refused = Simulation::new(1, SimConfig::default()).run(async {
+            let path = Path::new("/s1");
+            assert_eq!(refuse_occupied(path, "--to-files").await, Ok(()));
+            disk::create_dir_all(path).await.expect("made");
+            assert_eq!(refuse_occupied(path, "--to-files").await, Ok(()));
+            let written = disk::write_file_durably(&path.join("process"), "x".into()).await;
+            written.expect("written");
+            refuse_occupied(path, "--to-files").await
+        });
+        assert_eq!(
+            refused.result.expect_err("a server's").as_str(),
+            "--to-files /s1: it belongs to the store, whose process is there; choose another directory"
+        );
     }
 }

@@ -462,7 +462,7 @@ impl Connection {
     /// The processes of the cluster.
     pub fn workers(&self) -> Boxed<'_, Outcome<Vec<RegisterWorker>>> {
         Box::pin(async move {
-            let listed = self.ask_controller(GetWorkers {}, "list the processes");
+            let listed = self.ask_controller(GetWorkers {}, "tell its processes, which this needs");
             Ok(listed.await?.workers)
         })
     }
