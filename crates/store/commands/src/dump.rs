@@ -11,7 +11,9 @@ use plinth_client::{RangeOptions, StreamingMode, Transaction};
 use plinth_core::key::{key_after, printable};
 use plinth_core::{Error, Key, KeyRange, Value};
 use plinth_measure::grouped;
+use plinth_measure::latency::round;
 use plinth_runtime::now;
+use plinth_terminal::choices::among;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::outputs::why_not_made;
 use plinth_terminal::wording::counted;
@@ -37,8 +39,9 @@ struct Arguments {
     file: String,
     #[command(flatten)]
     cluster: ClusterArguments,
-    /// Format of the pairs; default: by the file's name, else tsv
-    #[arg(long, value_enum, value_name = "FORMAT")]
+    /// Format of the pairs: tsv (key, tab, value) or jsonl (an object a line); default: by the file's name, else tsv
+    #[arg(long, value_name = "FORMAT", hide_possible_values = true)]
+    #[arg(value_parser = among(Format::NAMES, Format::parse))]
     format: Option<Format>,
     #[command(flatten)]
     range: RangeArguments,
@@ -48,6 +51,9 @@ struct Arguments {
     /// Go on at newer snapshots when the dump takes longer than the five seconds for which one can be read
     #[arg(long)]
     force: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 plinth_terminal::command!(
@@ -72,6 +78,9 @@ fn run(mut arguments: Arguments) -> Outcome {
     }
     if arguments.resume && is_stream(&arguments.file) {
         return Err("--resume: only a file can be resumed; dump to a file".into());
+    }
+    if arguments.file == "-" && arguments.json {
+        return Err("--json: the pairs go to standard output; name a file".into());
     }
     connect::block_on(async {
         // Before there is a file: one that is empty would be in the way of the next try.
@@ -122,7 +131,10 @@ async fn write(arguments: &Arguments, connection: &Connection, mut range: KeyRan
     if let Some(file) = file {
         write_out(&arguments.file, file.sync_all())?;
     }
-    plinth_terminal::say!("{done}");
+    match arguments.json {
+        true => println!("{done}"),
+        false => plinth_terminal::say!("{done}"),
+    }
     Ok(())
 }
 
@@ -381,6 +393,11 @@ async fn dump(
     write_out(name, out.flush())?;
     bar.finish_and_clear();
     let took_s = start.elapsed().as_secs_f64();
+    if arguments.json {
+        let seconds = round(took_s, 3);
+        let whole = serde_json::json!({"pairs": count, "seconds": seconds, "snapshots": taken});
+        return Ok(whole.to_string());
+    }
     let rate = grouped(count as f64 / took_s.max(1e-9));
     let how = match (snapshots.has_some, taken) {
         (true, 1) => "a newer snapshot than what was there before".into(),

@@ -17,7 +17,9 @@ use indicatif::ProgressBar;
 use plinth_core::hash::{FixedHasher, HashMap};
 use plinth_core::{Error, Result};
 use plinth_measure::grouped;
+use plinth_measure::latency::round;
 use plinth_runtime::{Duration, Instant, Task, now};
+use plinth_terminal::choices::among;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::interrupts;
 use plinth_terminal::numbers::{bytes_within, within};
@@ -64,8 +66,9 @@ struct Arguments {
     file: String,
     #[command(flatten)]
     cluster: ClusterArguments,
-    /// Format of the pairs; default: by the file's name, else tsv
-    #[arg(long, value_enum, value_name = "FORMAT")]
+    /// Format of the pairs: tsv (key, tab, value) or jsonl (an object a line); default: by the file's name, else tsv
+    #[arg(long, value_name = "FORMAT", hide_possible_values = true)]
+    #[arg(value_parser = among(Format::NAMES, Format::parse))]
     format: Option<Format>,
     /// Prefix to put before every key; escapes as in a file
     #[arg(long, value_name = "PREFIX", default_value = "")]
@@ -79,6 +82,9 @@ struct Arguments {
     /// Resume an earlier load of the file where it stopped
     #[arg(long)]
     resume: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 /// Reads batches of pairs from the file.
@@ -313,6 +319,7 @@ struct Loader {
     bar: ProgressBar,
     batch_bytes: usize,
     concurrency: usize,
+    json: bool,
     running: VecDeque<Running>,
     /// Number of pairs under way per hash of their key.
     keys_under_way: HashMap<u64, u32>,
@@ -340,6 +347,7 @@ impl Loader {
             bar,
             batch_bytes: arguments.batch_bytes as usize,
             concurrency: arguments.concurrency as usize,
+            json: arguments.json,
             running: VecDeque::new(),
             keys_under_way: HashMap::default(),
             committed,
@@ -371,6 +379,13 @@ impl Loader {
         match outcome {
             Ok(()) => {
                 self.sidecar.remove();
+                if self.json {
+                    println!(
+                        "{}",
+                        serde_json::json!({"pairs": self.rows, "seconds": round(took_s, 3)})
+                    );
+                    return Ok(());
+                }
                 let rate = self.rows as f64 / took_s.max(1e-9);
                 plinth_terminal::say!(
                     "loaded {} in {took_s:.2} s, {} pairs/s",

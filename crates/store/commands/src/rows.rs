@@ -12,6 +12,7 @@ use bytes::Bytes;
 use plinth_core::KeyRange;
 use plinth_core::key::{KEY_BYTES_MAX, SYSTEM_BEGIN, VALUE_BYTES_MAX, printable, unprintable};
 use plinth_terminal::Outcome;
+use plinth_terminal::choices::expected;
 use serde_json::Value;
 
 /// Range of the applications' keys for a command; by default all of them.
@@ -42,7 +43,7 @@ impl RangeArguments {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// Key, tab, value
     Tsv,
@@ -51,6 +52,18 @@ pub enum Format {
 }
 
 impl Format {
+    pub const NAMES: [&str; 2] = ["tsv", "jsonl"];
+
+    pub fn parse(name: &str) -> Result<Format, String> {
+        let formats = [Format::Tsv, Format::Jsonl].into_iter();
+        let mut named = formats.filter(|format| format.name() == name);
+        named.next().ok_or_else(|| expected(name, Format::NAMES))
+    }
+
+    pub fn name(self) -> &'static str {
+        Format::NAMES[self as usize]
+    }
+
     /// The given format, else the format by the file's name, else TSV.
     pub fn choose(given: Option<Format>, file: &str) -> Format {
         let json = [".jsonl", ".json", ".ndjson"]
@@ -234,6 +247,11 @@ mod tests {
     fn the_format_is_given_or_told_by_the_name() {
         assert_eq!(Format::choose(None, "a.jsonl"), Format::Jsonl);
         assert_eq!(Format::choose(None, "-"), Format::Tsv);
+        for format in [Format::Tsv, Format::Jsonl] {
+            assert_eq!(Format::parse(format.name()), Ok(format));
+        }
+        let refused = Format::parse("json").expect_err("no format");
+        assert_eq!(refused, "did you mean `jsonl'? expected tsv or jsonl");
         assert_eq!(Format::choose(Some(Format::Tsv), "a.json"), Format::Tsv);
     }
 }

@@ -133,10 +133,13 @@ pub fn refuse_directory(path: &Path) -> Outcome {
     ))
 }
 
-/// The error of a command that was started with a cluster file, with a remedy if it is about that file.
+/// The error of a command that was started with a cluster file, with a remedy if that file cannot be read. What is wrong
+/// in a file has its own.
 pub fn with_remedy(error: ClusterFileError) -> String {
+    let is_unread =
+        [Error::no_cluster_file_found, Error::file_not_readable].contains(&error.code());
     let line = error.0;
-    match line.starts_with("cluster file") && !line.contains("--tls") {
+    match line.starts_with("cluster file") && is_unread {
         true => format!("{line}; name it with -C"),
         false => line,
     }

@@ -14,7 +14,6 @@
 //! the rest would not be one file.
 
 use crate::rows::Format;
-use clap::ValueEnum;
 use foldhash::quality::FixedState;
 use plinth_core::key::printable;
 use plinth_terminal::Outcome;
@@ -55,9 +54,8 @@ pub struct Terms {
 impl Terms {
     /// Names and values, as in the progress file.
     fn lines(&self) -> [(&'static str, String); 3] {
-        let format = self.format.to_possible_value().expect("none is hidden");
         [
-            ("format", format.get_name().to_string()),
+            ("format", self.format.name().to_string()),
             ("prefix", printable(&self.prefix)),
             ("cluster", self.cluster.clone()),
         ]
