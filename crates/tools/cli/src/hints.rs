@@ -461,7 +461,7 @@ mod tests {
             ("plinth copy -C a --to b", "--from and --to name"),
             ("plinth stream create a --begin k", "'--range'"),
             ("plinth token sign --duration 1h", "'--for'"),
-            ("plinth load --format tvs f", "'tsv'"),
+            ("plinth load --format tvs f", "`tsv'"),
             ("plinth server --port 1", "'--listen'"),
             ("plinth server -p a:1", "'--listen'"),
             ("plinth server --datadir d", "'--data-dir'"),
