@@ -35,6 +35,7 @@ fn drawn(seed: u64, limits: &Limits) -> Drawn {
         seconds: limits.seconds.unwrap_or(0),
         faults: faults.into_iter().map(String::from).collect(),
         workloads: vec![workload.name().to_owned()],
+        knobs: Vec::new(),
     }
 }
 

@@ -286,6 +286,9 @@ fn run_one(arguments: Run) -> Outcome {
         println!("{outcome}");
         return Ok(());
     };
+    if !arguments.quiet {
+        plinth_terminal::say!("plinth: knobs drawn: {}", outcome.drawn.knobs.join(" "));
+    }
     plinth_terminal::say!(
         "plinth: seed {}: {}: {}",
         outcome.seed,

@@ -18,8 +18,8 @@
 //! A register that holds the state of a database that was perhaps served takes no state of another one: somebody has
 //! created that without knowing of this one (`owner.rs`).
 //!
-//! Every system runs coordinators in processes of its own, and all of them speak alike. So a coordinator takes no state
-//! of another system: somebody has taken its cluster file for another one's ([`Family`]).
+//! Every system runs coordinators in processes of its own, and all of them speak alike. So a coordinator takes no
+//! state of another system: somebody has taken its cluster file for another one's ([`Family`]).
 //!
 //! A coordinator whose registers are gone or damaged no longer knows its promises, so it does not act as one: it
 //! neither votes nor answers for a register. A move of the coordinators makes it one again, for the registers that
@@ -173,9 +173,10 @@ pub struct Coordinator<L> {
     pub lost: Watch<Option<String>>,
 }
 
-/// Starts a coordinator of the cluster with the key `cluster`, in a process of this system. It answers those who call it by its address, and those
-/// who call it by its own name, if the transport has one. Its registers lie in `directory`; they `must_be_there` if
-/// the directory was used before. Fails if they belong to another cluster or cannot be read.
+/// Starts a coordinator of the cluster with the key `cluster`, in a process of this system. It answers those who call
+/// it by its address, and those who call it by its own name, if the transport has one. Its registers lie in
+/// `directory`; they `must_be_there` if the directory was used before. Fails if they belong to another cluster or
+/// cannot be read.
 pub fn start<'a>(
     transport: &'a Transport,
     directory: &'a Path,

@@ -218,10 +218,10 @@ impl Hosting {
         });
     }
 
-    /// Handles a log server whose files are damaged. The other roles of the process serve meanwhile. An epoch that
-    /// begins without the log server has copied what that held from others: then its files are set aside. If a
-    /// recovery says that no epoch can begin without it, it was the last one to hold some of the log: then the process
-    /// ends and reports that, and the files stay untouched.
+    /// Handles a log server whose files are damaged. The other roles of the process serve meanwhile. Its files stay
+    /// where they are until no generation names it: the others of its sets may be damaged as well, and are asked
+    /// until then. If a recovery says that no epoch can begin without it, or an older generation has no others, it
+    /// was the last one to hold some of the log: then the process ends and reports that.
     fn give_up_log_later(self: &Rc<Self>, id: Uid, error: Error) {
         probe!("damaged_log");
         let place = self.directory.log_prefix(id);
@@ -230,16 +230,22 @@ impl Hosting {
         let (hosting, info) = (Rc::downgrade(self), self.info.clone());
         let answering = DamagedLog::answer_for(&self.transport, id);
         let giving_up = plinth_runtime::spawn("damaged log", async move {
-            let begun = info.wait_until(|info| has_begun_without(info, id));
-            let begun = match plinth_runtime::race(begun, answering.needed()).await {
-                Either::Left(()) => true,
+            let is_over = async {
+                info.wait_until(|info| has_begun_without(info, id)).await;
+                let had_others = info.with(|info| others_hold_log(info, id));
+                if had_others {
+                    info.wait_until(|info| is_named_nowhere(info, id)).await;
+                }
+                had_others
+            };
+            let had_others = match plinth_runtime::race(is_over, answering.needed()).await {
+                Either::Left(had_others) => had_others,
                 Either::Right(()) => false,
             };
             drop(answering);
             let Some(hosting) = hosting.upgrade() else {
                 return;
             };
-            let had_others = begun && info.with(|info| others_hold_log(info, id));
             hosting.log_is_damaged(id, &place, error, had_others).await;
             let ended = hosting.damaged_logs.borrow_mut().remove(&id);
             hosting.change.notify_all();
@@ -709,6 +715,14 @@ fn has_begun_without(info: &Option<ClusterInfo>, id: Uid) -> bool {
     info.as_ref().is_some_and(|info| {
         let current = info.log_system.current();
         info.accepting && current.is_some_and(|g| g.logs.iter().all(|log| log.id != id))
+    })
+}
+
+/// True if there is a living epoch, and no generation that is still needed names the log server.
+fn is_named_nowhere(info: &Option<ClusterInfo>, id: Uid) -> bool {
+    info.as_ref().is_some_and(|info| {
+        let mut generations = info.log_system.generations.iter();
+        info.accepting && generations.all(|g| g.logs.iter().all(|log| log.id != id))
     })
 }
 

@@ -223,7 +223,7 @@ fn start_cluster(
         processes: shape.processes_a_machine,
         seconds: scenario.fault_seconds,
         faults: mix.kinds(),
-        workloads: Vec::new(),
+        ..Drawn::default()
     });
     let (only, drawn) = (limits.workloads.clone(), drawn.clone());
     Box::pin(async move { phases::run(shape, scenario, mix, only, &drawn).await })

@@ -76,15 +76,15 @@ fn leave_room_for_commits() {
     }
 }
 
-/// Each knob that has another value than its default, as `name=value`.
-fn drawn_knobs() -> String {
+/// Each knob that has another value than its default. Which there are depends on the program, so they are no part of
+/// the trace.
+fn drawn_knobs() -> Vec<String> {
     let (drawn, usual) = (knobs().list(), Knobs::default().list());
-    let pairs = drawn.iter().zip(&usual);
+    let pairs = drawn.into_iter().zip(usual);
     let others = pairs.filter(|(drawn, usual)| drawn.1 != usual.1);
-    let words: Vec<String> = others
+    others
         .map(|((name, value), _)| format!("{name}={value}"))
-        .collect();
-    words.join(" ")
+        .collect()
 }
 
 pub async fn run(
@@ -98,7 +98,7 @@ pub async fn run(
     leave_room_for_commits();
     trace!("Shape", "shape" => format!("{shape:?}"));
     trace!("FaultMix", "mix" => format!("{mix:?}"));
-    trace!("Knobs", "drawn" => drawn_knobs());
+    drawn.borrow_mut().knobs = drawn_knobs();
     let open = async || {
         let opened = plinth_runtime::timeout(CREATE_LIMIT, cluster::open(&shape)).await;
         opened.ok_or_else(|| liveness("the database could not be created"))

@@ -111,6 +111,7 @@ mod tests {
             seconds: 60,
             faults: list(&["clog", "swizzle"]),
             workloads: list(&["bank"]),
+            ..Drawn::default()
         };
         let of_keeper = Limits {
             service: Some("keeper".into()),

@@ -565,6 +565,17 @@ impl Server {
         }
     }
 
+    /// True if fetched rows are to be written now. Waits otherwise until there may be more to make durable.
+    async fn parts_are_due(&self) -> bool {
+        match self.time_to_store() {
+            Some(Duration::ZERO) => return true,
+            // Parts wait for so long, and versions do not.
+            Some(rest) => drop(plinth_runtime::timeout(rest, self.progress.notified()).await),
+            None => self.progress.notified().await,
+        }
+        false
+    }
+
     async fn make_durable(&self) -> Error {
         let cursor = LogCursor::new(&self.transport, self.role.log_system.clone(), self.role.tag);
         let mut is_behind = false;
@@ -587,19 +598,8 @@ impl Server {
                 "{target} is to be durable after {durable}"
             );
             is_behind = has_more;
-            let nothing_new = target <= durable;
-            match self.time_to_store() {
-                _ if !nothing_new => {}
-                Some(Duration::ZERO) => {}
-                Some(rest) => {
-                    // Parts wait for so long, and versions do not.
-                    plinth_runtime::timeout(rest, self.progress.notified()).await;
-                    continue;
-                }
-                None => {
-                    self.progress.notified().await;
-                    continue;
-                }
+            if target <= durable && !self.parts_are_due().await {
+                continue;
             }
             let mut batch = self.take(target).await;
             let parts = self.store_parts(&mut batch);

@@ -133,8 +133,8 @@ pub fn refuse_directory(path: &Path) -> Outcome {
     ))
 }
 
-/// The error of a command that was started with a cluster file, with a remedy if that file cannot be read. What is wrong
-/// in a file has its own.
+/// The error of a command that was started with a cluster file, with a remedy if that file cannot be read. What is
+/// wrong in a file has its own.
 pub fn with_remedy(error: ClusterFileError) -> String {
     let is_unread =
         [Error::no_cluster_file_found, Error::file_not_readable].contains(&error.code());

@@ -66,6 +66,8 @@ pub struct Drawn {
     pub seconds: u64,
     pub faults: Vec<String>,
     pub workloads: Vec<String>,
+    /// Those that have another value than their default, as `name=value`.
+    pub knobs: Vec<String>,
 }
 
 /// How a run can fail.

@@ -532,7 +532,8 @@ fn parse_change(words: &[Vec<u8>]) -> Result<ConfigChange, String> {
                 "tenant_mode" => return Err(TENANTS_ARE_THERE.into()),
                 "storage_engine" | "engine" => {
                     return Err(format!(
-                        "configure: `{word}': the engine is a word of its own, `ssd' or `memory', as in `configure ssd'"
+                        "configure: `{word}': the engine is a word of its own, `ssd' or `memory', as in `configure \
+                         ssd'"
                     ));
                 }
                 _ => return Err(bad()),

@@ -204,8 +204,8 @@ impl<F: BlockFile> Frames<F> {
         self.is_full.load(Ordering::Acquire)
     }
 
-    /// Refuses reads from now on, and lets no write reach the file: another tree opens it. A reader that still has this
-    /// one would take blocks of the other for its own.
+    /// Refuses reads from now on, and lets no write reach the file: another tree opens it. A reader that still has
+    /// this one would take blocks of the other for its own.
     pub fn leave(&self) {
         self.is_left.store(true, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! Servers whose files are damaged. A storage server gives what it still can, until others have all of it (pitfall 43):
+//! Servers whose files are damaged (pitfall 43). A storage server gives what it still can, until others have all:
 //!
 //! ```text
 //! serves ── a read or a commit meets damage ──► opens its files again, serves on, and says that it is damaged

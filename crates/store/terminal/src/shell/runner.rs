@@ -81,7 +81,7 @@ pub fn told(outcome: Outcome, form: Form) -> Outcome {
     }
 }
 
-/// The next line of standard input; `None` at its end. The first line may have a byte-order mark, and each that does if
+/// The next line of standard input; `None` at its end. The first line may have a byte-order mark, and others, too, if
 /// several files come one after another.
 pub async fn read_line() -> Outcome<Option<String>> {
     plinth_runtime::offload(|| {
