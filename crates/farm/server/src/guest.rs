@@ -97,7 +97,8 @@ impl Guest {
         })
     }
 
-    /// `None`: another host has its number.
+    /// `None`: another host has its number, or the cluster went on without it before it could do anything (a busy host
+    /// loses its lease within half a second).
     async fn try_enter(config: &GuestConfig, held: &Held) -> Result<Option<Guest>, String> {
         let transport = caller(&config.cluster);
         let coordinators = Coordinators::from(config.cluster.clone());
@@ -140,7 +141,7 @@ impl Guest {
         let guest = Guest { joined, sizes };
         match left.get() {
             None => Ok(Some(guest)),
-            Some(Left::Taken) => {
+            Some(Left::Taken | Left::Removed) => {
                 guest.leave().await;
                 Ok(None)
             }

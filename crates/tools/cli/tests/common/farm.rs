@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The end of the last line of a process whose lease has run out.
 const LEFT: &str = "start it again, and it joins as a new member";
+/// What a shell says that the cluster goes on without.
+const SHELL_LEFT: &str = "it has left the cluster: ";
 
 pub struct Machines {
     pub directory: Directory,
@@ -244,6 +246,20 @@ impl Machines {
     /// The file with the errors of these shells.
     pub fn shells_said(&self) -> PathBuf {
         self.directory.file("said-by-shells")
+    }
+
+    /// After a shell has ended, at `place`: it did because it lost its lease. A shell is a member, too, and one that is
+    /// busy for half a second with other tests is removed. Starts again the processes that ended so.
+    pub fn expect_lost_lease(&self, place: &str) {
+        let said = std::fs::read(self.shells_said()).unwrap_or_default();
+        let said = text(&said);
+        let last = said.lines().last().unwrap_or("nothing");
+        assert!(
+            last.contains(SHELL_LEFT),
+            "the shell has ended at {place} and has said: {last}\n{}",
+            self.last_words()
+        );
+        self.supervise();
     }
 
     pub fn cli(&self, statements: &str) -> String {
