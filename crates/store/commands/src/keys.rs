@@ -10,12 +10,15 @@ use plinth_protocol::control::{AdoptKeys, WORKER};
 use plinth_rpc::{Credentials, Interface};
 use plinth_terminal::Outcome;
 use plinth_terminal::choices::{among, expected};
+use plinth_terminal::commands::tell;
 use plinth_terminal::connect::{
     ASK_AGAIN, ClusterArguments, Connection, block_on, check_cluster_file, find, find_for_server,
     refuse_directory,
 };
 use plinth_terminal::keys::{for_new_cluster, found, secret, write};
 use plinth_terminal::numbers::seconds_within;
+use plinth_terminal::wording::counted;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args, Debug)]
@@ -34,6 +37,9 @@ struct Arguments {
     /// else ./plinth.cluster, else, except for new keys, /etc/plinth/plinth.cluster
     #[arg(short = 'C', long, value_name = "FILE", global = true)]
     cluster_file: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -85,11 +91,7 @@ enum Command {
     #[command(after_help = plinth_terminal::examples(&[
         ("plinth keys list -C plinth.cluster", "The ids, not the keys"),
     ]))]
-    List {
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    List,
     /// Show the token with which others read the server's page of metrics from afar
     #[command(after_help = plinth_terminal::examples(&[
         ("plinth keys page-token -C plinth.cluster", "For the configuration of Prometheus"),
@@ -244,17 +246,22 @@ fn run(arguments: Arguments) -> Outcome {
     block_on(carry_out(arguments))
 }
 
-async fn open_to(path: &Path, whom: Identity) -> Outcome {
+/// What was done: for people, and for programs.
+type Done = (String, Value);
+
+async fn open_to(path: &Path, whom: Identity) -> Outcome<Done> {
     let mut file = found(path).await?;
     let checked = file.check_is_of_servers();
     checked.map_err(|error| format!("key file {}: {error}", path.display()))?;
     file.set_open_to(whom);
     write(path, &file, true)?;
-    match whom {
-        Identity::Nobody => println!("whoever has no key is refused; copy the file to all servers"),
-        _ => println!("whoever has no key is a {whom}; copy the file to all servers"),
-    }
-    Ok(())
+    let (is, named) = match whom {
+        Identity::Nobody => ("refused".into(), None),
+        _ => (format!("a {whom}"), Some(whom.to_string())),
+    };
+    let line = format!("whoever has no key is {is}; copy the file to all servers");
+    let object = json!({"file": path.display().to_string(), "open_to": named});
+    Ok((line, object))
 }
 
 /// The lower keys that its holders use: other sides name their ids.
@@ -265,10 +272,10 @@ fn derived(key: &Key) -> impl Iterator<Item = Key> {
     lower.filter_map(|identity| key.for_identity(identity))
 }
 
-fn list_json(file: &KeyFile) -> serde_json::Value {
+fn list_json(file: &KeyFile) -> Value {
     let plain = |key: &Key| {
         let (id, of) = (key.id().to_string(), key.identity().to_string());
-        serde_json::json!({ "id": id, "of": of })
+        json!({ "id": id, "of": of })
     };
     let key = |key: &Key| {
         let mut listed = plain(key);
@@ -276,25 +283,23 @@ fn list_json(file: &KeyFile) -> serde_json::Value {
         listed
     };
     let open_to = Some(file.open_to()).filter(|whom| *whom > Identity::Nobody);
-    serde_json::json!({
+    json!({
         "keys": file.keys().map(key).collect::<Vec<_>>(),
         "open_to": open_to.map(|whom| whom.to_string()),
     })
 }
 
-fn list(file: &KeyFile, json: bool) {
-    if json {
-        return println!("{}", list_json(file));
-    }
-    for key in file.keys() {
+fn list(file: &KeyFile) -> Done {
+    let keys = file.keys().map(|key| {
         let lower = derived(key).map(|lower| format!("{} {}", lower.identity(), lower.id()));
         let lower: Vec<String> = lower.collect();
         let gives = if lower.is_empty() { "" } else { "; gives " };
-        println!("{} {}{gives}{}", key.id(), key.identity(), lower.join(", "));
-    }
-    if file.open_to() > Identity::Nobody {
-        println!("open to {}s without a key", file.open_to());
-    }
+        format!("{} {}{gives}{}", key.id(), key.identity(), lower.join(", "))
+    });
+    let open = file.open_to();
+    let open = (open > Identity::Nobody).then(|| format!("open to {open}s without a key"));
+    let lines: Vec<String> = keys.chain(open).collect();
+    (lines.join("\n"), list_json(file))
 }
 
 async fn carry_out(arguments: Arguments) -> Outcome {
@@ -311,54 +316,70 @@ async fn carry_out(arguments: Arguments) -> Outcome {
         _ if path.exists() => {}
         _ => check_cluster_file(&cluster_file, given.is_none()).await?,
     }
+    let (line, object) = done(arguments.command, cluster_file, &path).await?;
+    tell(arguments.json, &line, &object);
+    Ok(())
+}
+
+async fn done(command: Command, cluster_file: PathBuf, path: &Path) -> Outcome<Done> {
     let wrong = |error: plinth_identity::keys::KeyFileError| {
         format!("key file {}: {error}", path.display())
     };
-    match arguments.command {
+    Ok(match command {
         Command::New => {
-            write(&path, &KeyFile::new_root(secret()), false)?;
-            println!(
-                "{} is made; copy it beside the cluster file of each server, with mode 0600",
-                path.display()
+            write(path, &KeyFile::new_root(secret()), false)?;
+            let file = path.display().to_string();
+            let line = format!(
+                "{file} is made; copy it beside the cluster file of each server, with mode 0600"
             );
+            (line, json!({"file": file}))
         }
         Command::Give { timeout } => {
             let cluster = ClusterArguments::of(cluster_file, timeout);
-            let known = key_file::load(&path).await?;
+            let known = key_file::load(path).await?;
             let file = known.unwrap_or_else(|| KeyFile::new_root(secret()));
             let servers = give(&cluster, &file).await?;
-            let have = match servers {
-                1 => "1 server has".into(),
-                _ => format!("{servers} servers have"),
-            };
-            println!("{have} the keys; connections without a key end with their processes");
+            let have = counted(servers, "server has", "servers have");
+            let line =
+                format!("{have} the keys; connections without a key end with their processes");
+            (
+                line,
+                json!({"file": path.display().to_string(), "servers": servers}),
+            )
         }
-        Command::Open { whom } => open_to(&path, whom).await?,
-        Command::Close => open_to(&path, Identity::Nobody).await?,
-        Command::List { json } => list(&found(&path).await?, json),
+        Command::Open { whom } => open_to(path, whom).await?,
+        Command::Close => open_to(path, Identity::Nobody).await?,
+        Command::List => list(&found(path).await?),
         Command::PageToken => {
-            let tokens = Keyring::new(&found(&path).await?).page_tokens();
-            println!("{}", tokens.first().expect("every key gives a reader's"));
+            let tokens = Keyring::new(&found(path).await?).page_tokens();
+            let token = tokens.first().expect("every key gives a reader's");
+            (token.clone(), json!({"token": token}))
         }
         Command::Derive { whom, out } => {
-            let lower = found(&path).await?.for_identity(whom).map_err(wrong)?;
+            let lower = found(path).await?.for_identity(whom).map_err(wrong)?;
             write(&out, &lower, false)?;
-            println!("{} is made, with keys of {whom}s", out.display());
+            let out = out.display().to_string();
+            let line = format!("{out} is made, with keys of {whom}s");
+            (line, json!({"file": out, "of": whom.to_string()}))
         }
         Command::Add => {
-            let mut file = found(&path).await?;
+            let mut file = found(path).await?;
             let id = file.add_generation(secret()).map_err(wrong)?;
-            write(&path, &file, true)?;
-            println!("{id} is added; when all processes have the file, drop the old keys");
+            write(path, &file, true)?;
+            let line =
+                format!("{id} is added; when all processes have the file, drop the old keys");
+            (line, json!({"added": id.to_string()}))
         }
         Command::Drop { id } => {
-            let mut file = found(&path).await?;
+            let mut file = found(path).await?;
             file.drop_id(id).map_err(wrong)?;
-            write(&path, &file, true)?;
-            println!("{id} is dropped");
+            write(path, &file, true)?;
+            (
+                format!("{id} is dropped"),
+                json!({"dropped": id.to_string()}),
+            )
         }
-    }
-    Ok(())
+    })
 }
 
 #[cfg(test)]
@@ -377,10 +398,7 @@ mod tests {
             .collect();
         assert_eq!(of, ["operator", "client", "reader"]);
         let reader = file.for_identity(Identity::Reader).expect("lower");
-        assert_eq!(
-            list_json(&reader)["keys"][0]["derived"],
-            serde_json::json!([])
-        );
+        assert_eq!(list_json(&reader)["keys"][0]["derived"], json!([]));
         assert_eq!(
             list_json(&reader)["keys"][0]["id"],
             listed["keys"][0]["derived"][2]["id"]

@@ -8,6 +8,7 @@ use plinth_core::key::{KeyRange, SYSTEM_BEGIN, printable, unprintable};
 use plinth_core::similar::question;
 use plinth_core::version::VERSIONS_PER_SECOND;
 use plinth_core::{Error, Key, Mutation, MutationKind};
+use plinth_terminal::commands::tell;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::numbers::{bytes_within, seconds_within, within};
 use plinth_terminal::text::without_mark;
@@ -95,6 +96,9 @@ struct Named {
     name: String,
     #[command(flatten)]
     cluster: ClusterArguments,
+    /// Print JSON, an object a line
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(clap::Args, Debug)]
@@ -145,9 +149,6 @@ struct Tail {
     /// End after so many entries
     #[arg(long, value_name = "N", value_parser = within::<u64>(..))]
     limit: Option<u64>,
-    /// Print a JSON object a line
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(clap::Args, Debug)]
@@ -210,6 +211,16 @@ async fn connected(cluster: &ClusterArguments) -> Outcome<Connection> {
 impl Named {
     fn key(&self) -> Outcome<Key> {
         key(&self.name)
+    }
+
+    /// What was done with it.
+    fn tell(&self, line: &str, word: &str) {
+        let line = format!("{} {line}", self.name);
+        tell(
+            self.json,
+            &line,
+            &json!({"stream": self.name, "done": word}),
+        );
     }
 
     /// The line for an error.
@@ -291,7 +302,7 @@ impl DropOne {
         }
         let dropped = stream.transact(database, async |tr| tr.drop_stream(&name).await);
         dropped.await?;
-        println!("{} is dropped", stream.name);
+        stream.tell("is dropped", "dropped");
         Ok(())
     }
 }
@@ -346,7 +357,7 @@ impl Create {
             }
         });
         created.await?;
-        println!("{} is there", self.stream.name);
+        self.stream.tell("is there", "created");
         Ok(())
     }
 }
@@ -446,7 +457,7 @@ impl Tail {
         let mut left = self.limit.unwrap_or(u64::MAX);
         while left > 0 {
             let batch = self.read(database, &stream, at, left).await?;
-            let word = if self.json { in_json } else { in_words };
+            let word = if self.stream.json { in_json } else { in_words };
             for entry in &batch.entries {
                 println!("{}", word(entry));
             }
@@ -623,7 +634,8 @@ impl Append {
                 appended.store(count, Ordering::Relaxed);
             }
         }
-        println!("{count} appended");
+        let object = json!({"stream": self.stream.name, "appended": count});
+        tell(self.stream.json, &format!("{count} appended"), &object);
         Ok(())
     }
 
@@ -683,7 +695,9 @@ impl Forget {
                 self.stream.name, self.consumer
             ));
         }
-        println!("{} is forgotten", self.consumer);
+        let line = format!("{} is forgotten", self.consumer);
+        let object = json!({"stream": self.stream.name, "forgotten": self.consumer});
+        tell(self.stream.json, &line, &object);
         Ok(())
     }
 }

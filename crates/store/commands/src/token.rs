@@ -6,10 +6,11 @@ use plinth_core::key::unprintable;
 use plinth_identity::tokens::{Claims, SigningKey, Tenant};
 use plinth_runtime::unix_time_ms;
 use plinth_terminal::Outcome;
-use plinth_terminal::commands::{Commands, wrong_usage};
+use plinth_terminal::commands::{Commands, tell, wrong_usage};
 use plinth_terminal::keys;
 use plinth_terminal::outputs::why_not_read;
 use plinth_terminal::seconds::in_bounds;
+use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -41,6 +42,9 @@ enum Command {
         /// The file to write, with mode 0600; there must be none
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Show the name and the public key of a signing key
     #[command(after_help = plinth_terminal::examples(&[
@@ -53,6 +57,9 @@ enum Command {
         /// The signing key
         #[arg(long, value_name = "FILE")]
         key: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Sign a token and print it
     #[command(after_help = plinth_terminal::examples(&[
@@ -91,6 +98,9 @@ struct SignArguments {
     /// Who has it, for the log
     #[arg(long, value_name = "NAME")]
     subject: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 fn parse_prefix(text: &str) -> Result<Bytes, String> {
@@ -167,21 +177,25 @@ plinth_terminal::command!(
 
 fn run(Commands { command }: Commands<Command>) -> Outcome {
     match command {
-        Command::New { name, out } => {
+        Command::New { name, out, json } => {
             let key = SigningKey::new(&name[..], keys::secret());
             let key = key.filter(|_| !name.contains(['\n', '\r']));
             let key = key.ok_or("a name has from 1 to 128 bytes, without a line break")?;
             keys::write_secret(&out, print(&key).as_bytes(), false)?;
-            println!(
-                "{} is made; let a database trust it in `plinth cli':",
+            let public = key.public().to_string();
+            let line = format!(
+                "{} is made; let a database trust it in `plinth cli':\ntrustkey {name} {public}",
                 out.display()
             );
-            println!("trustkey {name} {}", key.public());
+            let object = json!({"file": out.display().to_string(), "name": name, "public": public});
+            tell(json, &line, &object);
             Ok(())
         }
-        Command::Public { key } => {
+        Command::Public { key, json } => {
             let key = load(&key)?;
-            println!("{} {}", key.name(), key.public());
+            let (name, public) = (key.name(), key.public().to_string());
+            let object = json!({"name": name, "public": public});
+            tell(json, &format!("{name} {public}"), &object);
             Ok(())
         }
         Command::Sign(arguments) => {
@@ -204,7 +218,11 @@ fn run(Commands { command }: Commands<Command>) -> Outcome {
                 tenants: arguments.tenant.into_iter().map(Tenant::Id).collect(),
             };
             let token = key.sign(&claims).map_err(|error| error.to_string())?;
-            println!("{token}");
+            tell(
+                arguments.json,
+                &token,
+                &json!({"token": token, "until": claims.until}),
+            );
             Ok(())
         }
     }

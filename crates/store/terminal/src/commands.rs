@@ -115,6 +115,14 @@ pub fn print_error(line: &str) {
     }
 }
 
+/// Prints what was done: a line for people, or with `--json` an object.
+pub fn tell(json: bool, line: &str, object: &serde_json::Value) {
+    match json {
+        true => println!("{object}"),
+        false => println!("{line}"),
+    }
+}
+
 /// An error for programs that read JSON.
 pub fn json_of_error(line: &str) -> String {
     serde_json::json!({ "error": line }).to_string()

@@ -3,7 +3,7 @@
 
 /// Words that are no command behind those before them, and what does that.
 #[rustfmt::skip]
-pub const MEANT: [(&[&str], &str, &str); 33] = [
+pub const MEANT: [(&[&str], &str, &str); 35] = [
     (&[], "restore fdbrestore snapshot", "`plinth load' reads what `plinth dump' has written"),
     (&[], "backup fdbbackup fdbdr", "`plinth dump' writes pairs to a file, and `plinth copy' copies a database"),
     (&[], "import", "`plinth load' reads pairs, and `plinth keeper import' the nodes of a ZooKeeper"),
@@ -13,6 +13,11 @@ pub const MEANT: [(&[&str], &str, &str); 33] = [
     (&[], "sql psql mysql sqlite query", "the shell of tables is `plinth table cli'"),
     (&[], "start run serve up init daemon fdbserver etcd zkserver create-cluster",
         "`plinth dev' starts a cluster on this machine, and `plinth server' one server"),
+    (&[], "create new",
+        "`plinth dev' makes a cluster, and so do `plinth farm create', `plinth delos create', `plinth stream create' \
+        theirs"),
+    (&[], "metrics prometheus health healthz pages",
+        "a server shows them at its pages: `--pages IP:PORT' of `plinth server', /metrics and /health/ready there"),
     (&[], "join add-server", "`plinth server -C FILE' joins the cluster of that file"),
     (&[], "stop restart down shutdown", ENDED),
     (&[], "version", "`plinth --version' prints it"),

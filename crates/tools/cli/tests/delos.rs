@@ -313,13 +313,16 @@ fn a_service_with_keys_lets_each_in_as_far_as_its_key_leads() {
     drop(processes);
 }
 
-/// `plinth delos dev` with a service of locks, in the directory.
+/// `plinth delos dev` with a service of locks on one replica, in the directory.
 fn dev(directory: &common::Directory, port: &str) -> (common::Server, Service) {
+    let what = ["--kind", "lock", "--replicas", "1", "--port", port];
+    dev_with(directory, &what)
+}
+
+fn dev_with(directory: &common::Directory, more: &[&str]) -> (common::Server, Service) {
     let mut command = Command::new(common::BINARY);
-    command.args(["delos", "dev", "locks", "--kind", "lock", "--replicas", "1"]);
-    command
-        .args(["--port", port, "--data-dir"])
-        .arg(&directory.0);
+    command.args(["delos", "dev", "locks"]).args(more);
+    command.arg("--data-dir").arg(&directory.0);
     let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     let process = common::Server(process.expect("it runs"));
     let own = Service(directory.file("locks.delos"));
@@ -365,7 +368,7 @@ fn a_service_of_one_machine_is_used_without_a_key_and_changed_with_one() {
 }
 
 #[test]
-fn a_service_goes_on_with_its_own_kind_and_tables_refuse_one_of_locks() {
+fn a_service_goes_on_by_its_name_with_its_own_kind_and_tables_refuse_one_of_locks() {
     let directory = common::Directory::new("delos-dev-kind");
     let first = common::free_ports(2);
     let port = first.to_string();
@@ -414,4 +417,9 @@ fn a_service_goes_on_with_its_own_kind_and_tables_refuse_one_of_locks() {
         line.contains("of kind lock: resume it with --kind lock"),
         "{line}"
     );
+    // Its directory says the rest.
+    let (process, own) = dev_with(&directory, &[]);
+    let held = own.call("acquire", &acquire("second"));
+    assert_eq!(held["token"], 2, "{held}");
+    drop(process);
 }

@@ -16,6 +16,7 @@ use plinth_rpc::Interface;
 use plinth_runtime::{Duration, join_all, sleep, timeout};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::telling;
+use plinth_terminal::wording::counted;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 
@@ -455,13 +456,19 @@ pub async fn check(common: &Common) -> Outcome {
         .filter(|(_, sum)| sum.is_none())
         .map(|(name, _)| name.as_str())
         .collect();
-    match silent.is_empty() {
-        true => Ok(()),
-        false => Err(format!(
+    if !silent.is_empty() {
+        return Err(format!(
             "replica {} could not be compared",
             silent.join(", ")
-        )),
+        ));
     }
+    if !common.json {
+        println!(
+            "{} the same",
+            counted(found.len(), "replica is", "replicas are")
+        );
+    }
+    Ok(())
 }
 
 #[cfg(test)]

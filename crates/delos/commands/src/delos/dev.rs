@@ -32,28 +32,30 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+const REPLICAS: u16 = 3;
 const REPLICAS_MAX: u16 = 15;
 /// Of the first replica.
 const PORT: u16 = 4700;
 
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Arguments {
     /// Name of the service
     #[arg(value_name = "NAME", value_parser = parse_service_name)]
     name: String,
-    /// Kind of service: lock, queue, table, zelos
+    /// Kind of service: lock, queue, table, zelos. One that is resumed has its own
     #[arg(long, value_name = "KIND", hide_possible_values = true)]
     #[arg(value_parser = among(names(), parse_kind))]
-    kind: String,
-    /// Replicas, each a process
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u16>(1..=i64::from(REPLICAS_MAX)))]
-    replicas: u16,
+    kind: Option<String>,
+    /// Replicas, each a process [default: 3, or those of the service that is resumed]
+    #[arg(long, value_name = "N", value_parser = within::<u16>(1..=i64::from(REPLICAS_MAX)))]
+    replicas: Option<u16>,
     /// Directory for all files; if it holds this service already, it is resumed
     #[arg(long, value_name = "DIR", default_value = "plinth-delos")]
     data_dir: PathBuf,
-    /// Port of the first replica; the others take the ports after it
-    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = within::<u16>(1..))]
-    port: u16,
+    /// Port of the first replica; the others take the ports after it [default: 4700, or that of the service that is
+    /// resumed]
+    #[arg(long, value_name = "PORT", value_parser = within::<u16>(1..))]
+    port: Option<u16>,
     /// Port for ZooKeeper's clients of the first replica of kind zelos; the others take the ports after it
     /// [default: 2181]
     #[arg(long, value_name = "PORT", value_parser = within::<u16>(1..))]
@@ -72,8 +74,40 @@ pub struct Arguments {
 }
 
 impl Arguments {
+    fn kind(&self) -> &str {
+        self.kind.as_deref().unwrap_or_default()
+    }
+
+    fn replicas(&self) -> u16 {
+        self.replicas.unwrap_or(REPLICAS)
+    }
+
+    fn port(&self) -> u16 {
+        self.port.unwrap_or(PORT)
+    }
+
+    /// With what the service in the directory has, if there is one, where nothing else was said.
+    async fn resumed(&self) -> Outcome<Arguments> {
+        let mut resumed = self.clone();
+        let path = self.data_dir.join(file_name(&self.name));
+        if path.exists() {
+            let file = load(&path, &TlsArguments::default()).await?;
+            resumed.port = self
+                .port
+                .or_else(|| file.addresses().first().map(SocketAddr::port));
+            let directory = |i| self.data_dir.join(self.replica(i).name);
+            let there = (0..REPLICAS_MAX).take_while(|i| directory(*i).join("replica").exists());
+            let there = u16::try_from(there.count()).expect("it is below the limit");
+            resumed.replicas = self.replicas.or(Some(there).filter(|there| *there > 0));
+            // What cannot be read says so when it is opened.
+            let first = identity::Identity::load(&directory(0)).await.ok().flatten();
+            resumed.kind = self.kind.clone().or(first.map(|first| first.kind));
+        }
+        Ok(resumed)
+    }
+
     fn is_zelos(&self) -> bool {
-        self.kind == ZELOS
+        self.kind() == ZELOS
     }
 
     /// Where ZooKeeper's clients find the replica with the number `i`.
@@ -103,7 +137,7 @@ impl Arguments {
             Some(flag) => Err(format!(
                 "{flag}: a service of kind {} has no clients of ZooKeeper; leave the flag out, or make one of kind \
                  {ZELOS} with --kind {ZELOS}",
-                self.kind
+                self.kind()
             )),
         }
     }
@@ -111,28 +145,35 @@ impl Arguments {
     fn replica(&self, i: u16) -> At {
         At {
             name: format!("{}-{}", self.name, i + 1),
-            address: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), self.port + i),
+            address: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), self.port() + i),
             is_tls: false,
         }
     }
 }
 
 pub fn run(arguments: &Arguments) -> Outcome {
+    let arguments = &connect::block_on(arguments.resumed())?;
+    if arguments.kind.is_none() {
+        wrong_usage(&format!(
+            "--kind: a new service has one: {}",
+            names().collect::<Vec<_>>().join(", ")
+        ));
+    }
     if let Err(line) = arguments.check_kind() {
         wrong_usage(&line);
     }
     let zookeeper = arguments.is_zelos().then(|| arguments.first_zookeeper());
     for (flag, first) in [
-        ("--port", Some(arguments.port)),
+        ("--port", Some(arguments.port())),
         ("--pages-port", arguments.pages_port),
         ("--zookeeper-port", zookeeper),
         ("--zookeeper-admin-port", arguments.zookeeper_admin_port),
     ] {
         let first = first.unwrap_or(1);
-        if u32::from(first) + u32::from(arguments.replicas) > 1 << 16 {
+        if u32::from(first) + u32::from(arguments.replicas()) > 1 << 16 {
             return Err(format!(
                 "ports from {first} on do not suffice for {} replicas; choose a lower {flag}",
-                arguments.replicas
+                arguments.replicas()
             ));
         }
     }
@@ -140,7 +181,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let options = arguments.clients.options(String::new());
     options.map_err(|line| format!("{name}: {line}"))?;
     connect::block_on(async {
-        let replicas: Vec<At> = (0..arguments.replicas)
+        let replicas: Vec<At> = (0..arguments.replicas())
             .map(|i| arguments.replica(i))
             .collect();
         Tenant::Delos.check(&arguments.data_dir).await?;
@@ -151,7 +192,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         let made = plinth_runtime::disk::create_dir_all(&arguments.data_dir).await;
         made.map_err(cannot_use(&arguments.data_dir))?;
         give_keys(arguments, &replicas, &path).await?;
-        let processes = (0..arguments.replicas).map(|i| start(arguments, i));
+        let processes = (0..arguments.replicas()).map(|i| start(arguments, i));
         let mut processes: Vec<Supervised> = processes.collect::<Outcome<_>>()?;
         let serving = serve(arguments, &replicas, &path, &mut processes);
         let ended = unless_interrupted(serving).await;
@@ -164,13 +205,13 @@ pub fn run(arguments: &Arguments) -> Outcome {
 fn listeners(arguments: &Arguments, is_old: bool) -> Vec<(SocketAddr, Chosen)> {
     let port = match is_old {
         true => Chosen::Kept("--data-dir"),
-        false => Chosen::flag("--port", arguments.port == PORT),
+        false => Chosen::flag("--port", arguments.port.is_none()),
     };
     let zookeeper = arguments.first_zookeeper();
     let of_zelos = |first: Option<u16>| first.filter(|_| arguments.is_zelos());
     let zookeeper_by = Chosen::flag("--zookeeper-port", arguments.zookeeper_port.is_none());
     let firsts = [
-        (Some(arguments.port), port),
+        (Some(arguments.port()), port),
         (arguments.pages_port, Chosen::By("--pages-port")),
         (of_zelos(Some(zookeeper)), zookeeper_by),
         (
@@ -182,7 +223,7 @@ fn listeners(arguments: &Arguments, is_old: bool) -> Vec<(SocketAddr, Chosen)> {
     let all = firsts
         .into_iter()
         .filter_map(|(first, by)| Some((first?, by)));
-    all.flat_map(|(first, by)| (0..arguments.replicas).map(move |i| (local(first + i), by)))
+    all.flat_map(|(first, by)| (0..arguments.replicas()).map(move |i| (local(first + i), by)))
         .collect()
 }
 
@@ -204,7 +245,7 @@ async fn check(arguments: &Arguments, replicas: &[At], path: &Path) -> Outcome<b
     // What cannot be read says so when it is opened.
     let first = identity::Identity::load(&arguments.data_dir.join(&replicas[0].name)).await;
     if let Some(kind) = first.ok().flatten().map(|first| first.kind)
-        && kind != arguments.kind
+        && kind != arguments.kind()
     {
         return Err(format!(
             "data directory {directory} has the service {} of kind {kind}: resume it with --kind {kind}, or choose \
@@ -228,7 +269,7 @@ async fn check(arguments: &Arguments, replicas: &[At], path: &Path) -> Outcome<b
 
 /// Refuses a service whose replicas have processes: their ports are taken, which says less.
 async fn check_idle(arguments: &Arguments, path: &Path) -> Outcome {
-    for i in 0..arguments.replicas {
+    for i in 0..arguments.replicas() {
         let directory = arguments.data_dir.join(arguments.replica(i).name);
         let locked = plinth_runtime::disk::lock_dir(&directory).await;
         // What else is wrong with it is said when it is opened.
@@ -283,7 +324,7 @@ async fn serve(
         }
         let create = create::Arguments {
             name: arguments.name.clone(),
-            kind: arguments.kind.clone(),
+            kind: arguments.kind().to_owned(),
             replicas: replicas.to_vec(),
             file: None,
             json: false,
@@ -300,12 +341,12 @@ async fn serve(
         "{} of {}, kind {}, from port {} on",
         counted(replicas.len(), "replica", "replicas"),
         arguments.name,
-        arguments.kind,
-        arguments.port
+        arguments.kind(),
+        arguments.port()
     );
     println!("use it with: plinth delos status -C {}", pasted(path));
     if arguments.is_zelos() {
-        let all = (0..arguments.replicas).map(|i| arguments.zookeeper(i).to_string());
+        let all = (0..arguments.replicas()).map(|i| arguments.zookeeper(i).to_string());
         let all: Vec<String> = all.collect();
         println!("ZooKeeper's clients connect to {}", all.join(","));
     }

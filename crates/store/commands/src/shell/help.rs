@@ -60,7 +60,7 @@ const HELP: Help = Help {
                 [logs=N] [commit_proxies=N] [grv_proxies=N] [resolvers=N] [clients=all|reads|tokens] [force]",
                 "change the configuration; with new, create the database of a new cluster; with force, also if there \
                 is one copy then, or while coordinators of a new one do not answer, which may hold the data of a \
-                former one; clients says what a client may do without a token: all, read, or nothing",
+                former one; clients says what a client may do without a token: all of it, reads, or nothing (tokens)",
                 "configure double logs=3"),
             page("fileconfigure", "[new] [force] FILE",
                 "as configure, with a file of JSON that has members of `configuration' in the status document",

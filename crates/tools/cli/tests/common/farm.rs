@@ -248,8 +248,8 @@ impl Machines {
         self.directory.file("said-by-shells")
     }
 
-    /// After a shell has ended, at `place`: it did because it lost its lease. A shell is a member, too, and one that is
-    /// busy for half a second with other tests is removed. Starts again the processes that ended so.
+    /// After a shell has ended, at `place`: it did because it lost its lease. A shell is a member, too, and one that
+    /// waits half a second for other tests is removed. Starts again the processes that ended so.
     pub fn expect_lost_lease(&self, place: &str) {
         let said = std::fs::read(self.shells_said()).unwrap_or_default();
         let said = text(&said);
