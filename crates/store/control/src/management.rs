@@ -206,6 +206,16 @@ pub fn stands_still_without_one(
     })
 }
 
+/// The same of a database that goes on without one `before` the change, and does not `after` it.
+pub fn stops_surviving(
+    before: &DatabaseConfig,
+    after: &DatabaseConfig,
+    workers: &[RegisterWorker],
+) -> Option<String> {
+    let survives = before.replication > 1 && stands_still_without_one(before, workers).is_none();
+    stands_still_without_one(after, workers).filter(|_| survives)
+}
+
 /// True if these processes are on several machines.
 pub fn are_on_several_machines(workers: &[RegisterWorker]) -> bool {
     let machines = workers.iter().map(|worker| worker.worker.address.ip());
@@ -472,6 +482,18 @@ mod tests {
         assert!(said(2, 2).is_some_and(|line| line.ends_with("1 zone more lets it go on")));
         for (copies, machines) in [(3, 4), (2, 3), (1, 1), (1, 2)] {
             assert_eq!(said(copies, machines), None);
+        }
+        let is_refused = |before, after, machines| {
+            let with = |replication| DatabaseConfig {
+                replication,
+                ..DatabaseConfig::default()
+            };
+            let workers: Vec<_> = (0..machines).map(worker).collect();
+            stops_surviving(&with(before), &with(after), &workers).is_some()
+        };
+        assert!(is_refused(2, 3, 3));
+        for (before, after, machines) in [(2, 3, 4), (1, 2, 2), (3, 3, 3), (3, 2, 3)] {
+            assert!(!is_refused(before, after, machines));
         }
     }
 

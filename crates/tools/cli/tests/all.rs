@@ -21,6 +21,7 @@ mod delos_certificates;
 mod delos_chaos;
 mod delos_tutorial;
 mod delos_watch;
+mod deployments;
 mod docs_examples;
 mod farm_bench;
 mod farm_clocks;

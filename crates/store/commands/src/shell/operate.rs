@@ -240,6 +240,8 @@ impl Session {
                 let is_wanted = force || !management::are_on_several_machines(workers);
                 refuse_loss(&loss, by, is_wanted)?;
             }
+            let still = management::stops_surviving(&before, &change.apply(before), workers);
+            still.map_or(Ok(()), |still| refuse_loss(&still, by, force))?;
             let config = management::configure(database, workers, change).await?;
             Ok((config, management::fewer_copies(&before, &config)))
         };
