@@ -125,12 +125,25 @@ impl Arguments {
 /// Completes the error line of a worker that cannot continue: the file that was warned about, and a remedy.
 fn with_place(line: String) -> String {
     match trace_file::warning_behind(&line) {
-        Some(place) if !line.contains(&place) => format!(
-            "{line}: {place}; restore the whole directory from a backup, or, where other servers have its data, \
-            start with an empty --data-dir"
-        ),
-        _ => line,
+        Some(warning) => beside(&line, &warning),
+        None => line,
     }
+}
+
+/// A line, and the warning about a file that is behind it, which it may say itself.
+fn beside(line: &str, warning: &str) -> String {
+    if line.contains(warning) {
+        return line.to_owned();
+    }
+    let what = warning.split_once(": ").map(|(_file, what)| what);
+    let place = match what.is_some_and(|what| line.contains(what)) {
+        true => String::new(),
+        false => format!(": {warning}"),
+    };
+    format!(
+        "{line}{place}; restore the whole directory from a backup, or, where other servers have its data, start with \
+         an empty --data-dir"
+    )
 }
 
 async fn serve(arguments: &Arguments) -> Outcome {
@@ -338,5 +351,30 @@ fn worker_directory(directory: &Path, worker: u16) -> PathBuf {
     match worker {
         0 => directory.to_path_buf(),
         i => directory.join(format!("worker-{i}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_once_what_is_wrong_with_a_file() {
+        let remedy = "; restore the whole directory";
+        let said = beside(
+            "d/coordination is gone: promises are lost",
+            "d/log: is damaged",
+        );
+        assert!(
+            said.contains(&format!("lost: d/log: is damaged{remedy}")),
+            "{said}"
+        );
+        let warning = "d/coordination: d/coordination is gone: promises are lost";
+        let said = beside("d/coordination is gone: promises are lost", warning);
+        assert!(said.contains(&format!("lost{remedy}")), "{said}");
+        assert_eq!(
+            beside("d/log: is damaged", "d/log: is damaged"),
+            "d/log: is damaged"
+        );
     }
 }
