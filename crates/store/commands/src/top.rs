@@ -6,8 +6,8 @@ use plinth_runtime::{Duration, Either, race, sleep};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::status::{availability, available};
-use plinth_terminal::watching::{How, Seen, Watched, watch};
-use plinth_terminal::wrap::wrapped;
+use plinth_terminal::watching::table::{Cell, Column, Table};
+use plinth_terminal::watching::{How, Seen, Shown, Watched, watch};
 use serde_json::Value;
 use std::pin::Pin;
 
@@ -39,8 +39,8 @@ impl Watched for Cluster {
                 true => self.connection.telling(fetched).await?,
                 false => self.unless_it_waits(fetched).await?,
             };
-            let (lines, verdict) = (frame(&document), available(&document));
-            Ok((lines, document, verdict))
+            let (shown, verdict) = (frame(&document), available(&document));
+            Ok((shown, document, verdict))
         })
     }
 }
@@ -83,12 +83,12 @@ fn run(arguments: Arguments) -> Outcome {
     })
 }
 
-/// The lines of the screen: a summary of the cluster, then the processes. 100 columns wide.
-fn frame(document: &Value) -> Vec<String> {
+/// What the screen shows: a summary of the cluster, then the processes.
+fn frame(document: &Value) -> Shown {
     let cluster = &document["cluster"];
     let text = |value: &Value| value.as_str().unwrap_or("unknown").to_string();
     let (wanted, data) = (&cluster["configuration"], &cluster["data"]);
-    let mut lines = vec![
+    let head = vec![
         format!(
             "plinth  database {}; {}; epoch {}; {} {}",
             availability(document),
@@ -106,17 +106,21 @@ fn frame(document: &Value) -> Vec<String> {
         ),
         work(&cluster["workload"]),
         format!("limit   {}", status::limit(&cluster["qos"])),
-        String::new(),
-        row(TITLES.map(String::from), "ROLES"),
     ];
     let newest = newest_version(cluster);
     let processes = cluster["processes"].as_object();
-    let mut processes: Vec<&Value> = processes.into_iter().flat_map(|all| all.values()).collect();
-    processes.sort_by_key(|process| process["address"].to_string());
-    for process in processes {
-        lines.extend(process_lines(cluster, process, newest));
+    let processes = processes.into_iter().flat_map(|all| all.values());
+    let table = Table {
+        columns: COLUMNS.to_vec(),
+        rows: processes
+            .map(|process| cells(cluster, process, newest))
+            .collect(),
+    };
+    Shown {
+        head,
+        table: Some(table),
+        ..Shown::default()
     }
-    lines
 }
 
 /// What clients do with the database.
@@ -132,42 +136,37 @@ fn work(workload: &Value) -> String {
     )
 }
 
-const TITLES: [&str; 9] = [
-    "PROCESS", "CPU", "MEMORY", "READS/S", "STORED", "BEHIND", "QUEUE", "FREE", "LAG MS",
-];
-/// Room for the names of roles. The others follow in further lines.
-const ROLES_WIDTH: usize = 18;
-
-fn row(
-    [
-        process,
-        cpu,
-        memory,
-        reads,
-        stored,
-        behind,
-        queue,
-        free,
-        lag,
-    ]: [String; 9],
-    roles: &str,
-) -> String {
-    let line = format!(
-        "{process:<21}{cpu:>5}{memory:>8}{reads:>9}{stored:>8}{behind:>8}{queue:>7}{free:>7}{lag:>7}  {roles}"
-    );
-    line.trim_end().to_string()
+const fn column(title: &'static str, width: usize, weight: u8) -> Column {
+    Column {
+        title,
+        width,
+        weight,
+    }
 }
 
-fn process_lines(cluster: &Value, process: &Value, newest: u64) -> Vec<String> {
+/// Roles say most about a process, so a narrow screen has them, and not what is looked at least.
+const COLUMNS: [Column; 10] = [
+    column("PROCESS", 21, 9),
+    column("CPU", 4, 8),
+    column("MEMORY", 6, 5),
+    column("READS/S", 7, 6),
+    column("STORED", 6, 4),
+    column("BEHIND", 6, 7),
+    column("QUEUE", 5, 2),
+    column("FREE", 5, 3),
+    column("LAG MS", 6, 1),
+    column("ROLES", 0, 9),
+];
+
+fn cells(cluster: &Value, process: &Value, newest: u64) -> Vec<Cell> {
     let address = process["address"].as_str().unwrap_or("unknown");
-    let at = |list: &Value, field: &str| -> Option<u64> {
+    let at = |list: &Value, field: &str| -> Option<f64> {
         let servers = list.as_array()?.iter();
         let here = servers.filter(|server| server["address"].as_str() == Some(address));
-        here.filter_map(|server| server[field].as_u64())
-            .reduce(|a, b| a + b)
+        let amounts = here.filter_map(|server| server[field].as_u64());
+        amounts.reduce(|a, b| a + b).map(|sum| sum as f64)
     };
     let (storage, logs) = (&cluster["storage_servers"], &cluster["log_servers"]);
-    let size = |n: Option<u64>| n.map_or("-".into(), |n| short_bytes(n as f64));
     let servers = storage.as_array().into_iter().flatten();
     let here = servers.filter(|server| server["address"].as_str() == Some(address));
     let oldest = here.filter_map(|server| server["version"].as_u64()).min();
@@ -181,24 +180,21 @@ fn process_lines(cluster: &Value, process: &Value, newest: u64) -> Vec<String> {
         .collect();
     names.sort_unstable();
     names.dedup();
-    let shown = |n: Option<f64>, text: fn(f64) -> String| n.map_or("-".into(), text);
-    let columns = [
-        address.to_string(),
-        shown(process["cpu"]["usage_cores"].as_f64(), |cores| {
-            format!("{:.0}%", cores * 100.0)
-        }),
-        size(process["memory"]["rss_bytes"].as_u64()),
-        shown(reads, grouped),
+    let size = |bytes: Option<f64>| Cell::amount(bytes, short_bytes);
+    let cores = process["cpu"]["usage_cores"].as_f64();
+    let lag = process["run_loop_lag_ms"].as_f64();
+    vec![
+        Cell::text(address),
+        Cell::amount(cores, |cores| format!("{:.0}%", cores * 100.0)),
+        size(process["memory"]["rss_bytes"].as_f64()),
+        Cell::amount(reads, grouped),
         size(at(storage, "stored_bytes")),
-        shown(behind, |s| format!("{s:.1} s")),
+        Cell::amount(behind, |s| format!("{s:.1} s")),
         size(at(logs, "queue_bytes")),
-        size(process["disk"]["free_bytes"].as_u64()),
-        shown(process["run_loop_lag_ms"].as_f64(), |ms| format!("{ms:.1}")),
-    ];
-    let mut roles = wrapped(names, ROLES_WIDTH).into_iter();
-    let mut lines = vec![row(columns, &roles.next().unwrap_or_default())];
-    lines.extend(roles.map(|more| row(std::array::from_fn(|_| String::new()), &more)));
-    lines
+        size(process["disk"]["free_bytes"].as_f64()),
+        Cell::amount(lag, |ms| format!("{ms:.1}")),
+        Cell::text(names.join(" ")),
+    ]
 }
 
 /// A size in at most five columns.
@@ -237,7 +233,7 @@ fn newest_version(cluster: &Value) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plinth_terminal::watching::cut;
+    use plinth_terminal::watching::table::Order;
     use serde_json::json;
 
     #[test]
@@ -257,35 +253,30 @@ mod tests {
             "storage_servers": [{"address": "10.0.0.2:4500", "version": 7_500_000,
                                  "stored_bytes": 42, "window_bytes": 1_000_000}],
         }});
-        let lines = frame(&document);
-        assert!(lines[0].contains("available; accepting_commits; epoch 7; double ssd"));
-        assert!(
-            lines[1].contains("4 shards, 0 moving; 12 MB"),
-            "{}",
-            lines[1]
-        );
-        assert!(lines[6].starts_with("10.0.0.1:4500 "), "{}", lines[6]);
+        let Shown { head, table, .. } = frame(&document);
+        assert!(head[0].contains("available; accepting_commits; epoch 7; double ssd"));
+        assert!(head[1].contains("4 shards, 0 moving; 12 MB"), "{}", head[1]);
+        let table = table.expect("processes");
+        let lines = table.lines(100, Order::default()).1;
+        assert!(lines[0].starts_with("10.0.0.1:4500 "), "{}", lines[0]);
         for part in ["125%", "2.3G"] {
-            assert!(lines[6].contains(part), "{part} in {}", lines[6]);
+            assert!(lines[0].contains(part), "{part} in {}", lines[0]);
         }
-        let last = &lines[7];
+        let last = &lines[1];
         for part in ["42B", "1.5 s", "1.2K", "5.0G", "0.2", "log storage"] {
             assert!(last.contains(part), "{part} in {last}");
         }
+        let (titles, narrow) = table.lines(80, Order::default());
         assert!(
-            lines.iter().all(|line| line.chars().count() <= 100),
-            "{lines:#?}"
+            titles.contains("ROLES") && !titles.contains("LAG MS"),
+            "{titles}"
         );
-        assert!(
-            cut(frame(&document), 40)
-                .iter()
-                .all(|line| line.chars().count() <= 40)
-        );
-        assert!(frame(&json!({})).len() >= 5);
+        assert!(narrow[1].ends_with("log storage"), "{}", narrow[1]);
+        assert!(frame(&json!({})).head.len() >= 4);
     }
 
     #[test]
-    fn a_process_with_every_role_takes_several_lines() {
+    fn a_process_with_every_role_takes_one_line() {
         let names = "cluster_controller commit_proxy coordinator data_distributor grv_proxy log master \
             ratekeeper resolver storage";
         let roles: Vec<Value> = names
@@ -293,16 +284,15 @@ mod tests {
             .map(|role| json!({"role": role}))
             .collect();
         let process = json!({"address": "100.100.100.100:65535", "roles": roles});
-        let lines = process_lines(&json!({}), &process, 0);
-        let shown = lines.join(" ");
+        let all = frame(&json!({"cluster": {"processes": {"a": process}}}));
+        let table = all.table.expect("processes");
+        let wide = &table.lines(200, Order::default()).1[0];
         for role in ["controller", "sequencer", "proxy", "distributor", "storage"] {
-            assert!(shown.contains(role), "{role} in {shown}");
+            assert!(wide.contains(role), "{role} in {wide}");
         }
-        assert!(!shown.contains("master"), "{shown}");
-        assert!(
-            lines.iter().all(|line| line.chars().count() <= 100),
-            "{lines:#?}"
-        );
+        assert!(!wide.contains("master"), "{wide}");
+        let narrow = &table.lines(80, Order::default()).1[0];
+        assert!(narrow.contains("controller coordinator +8"), "{narrow}");
     }
 
     #[test]

@@ -35,7 +35,7 @@ texts! {
         /// Its keys and ours do not fit.
         Ungreeted(refusal: Refusal) = "{refusal}";
         Silent = "no answer";
-        Fails = "fails";
+        Fails(error: Error) = "fails: {error}";
     }
 }
 
@@ -77,7 +77,7 @@ pub fn look_at<'a>(
             }
             Some(Err(Error::incompatible_protocol_version)) => Look::OtherVersion,
             Some(Err(_)) if transport.is_unreachable(place) => Look::Silent,
-            Some(Err(_)) => Look::Fails,
+            Some(Err(error)) => Look::Fails(error),
             None => Look::Silent,
         }
     })

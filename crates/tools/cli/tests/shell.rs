@@ -71,6 +71,34 @@ fn reads(cluster: &Cluster, arguments: &[&str], lines: &str) -> (String, String)
     (text(&output.stdout), text(&output.stderr))
 }
 
+/// `script` is a terminal that answers no questions, as those of programs are; lines are typed without waiting.
+#[test]
+fn lines_that_are_typed_ahead_of_a_terminal_are_all_carried_out() {
+    let cluster = Cluster::start("typed-ahead", 1, &["--engine", "memory"]);
+    let file = cluster.cluster_file().display().to_string();
+    let shell = format!("'{}' cli -C '{file}'", common::BINARY);
+    let mut script = std::process::Command::new("script")
+        .args(["--quiet", "--command", &shell, "/dev/null"])
+        .env("HOME", &cluster.directory.0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it is installed");
+    let sets = |at: std::ops::Range<u8>| at.map(|i| format!("set k{i} v{i}\n")).collect::<String>();
+    let mut keys = script.stdin.take().expect("it is ours");
+    let lines = format!("begin\n{}commit\nsleep 2\n{}", sets(0..5), sets(5..9));
+    keys.write_all(lines.as_bytes()).expect("it is read");
+    std::thread::sleep(Duration::from_millis(3500)); // some come while a statement runs
+    let lines = format!("{}get k0\nexit\n", sets(9..12));
+    keys.write_all(lines.as_bytes()).expect("it is read");
+    let said = script.wait_with_output().expect("it ends");
+    let said = text(&said.stdout);
+    assert!(said.contains("`k0' is `v0'"), "{said}");
+    let rows = cluster.cli("getrange k l 100");
+    assert_eq!(rows.matches("' is `v").count(), 12, "{rows}\n{said}");
+    drop(keys);
+}
+
 #[test]
 fn an_error_names_its_line_or_statement_and_is_json_if_answers_are() {
     let cluster = Cluster::start("shell-errors", 1, &["--engine", "memory"]);

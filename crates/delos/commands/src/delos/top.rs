@@ -10,7 +10,7 @@ use plinth_runtime::{Duration, Instant, join_all, now, sleep};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::block_on;
 use plinth_terminal::numbers::seconds_within;
-use plinth_terminal::watching::{How, Seen as Shown, Watched, watch};
+use plinth_terminal::watching::{How, Seen as Looked, Shown, Watched, watch};
 use serde_json::{Value, json};
 use std::pin::Pin;
 
@@ -55,10 +55,14 @@ struct Screen {
 }
 
 impl Watched for Screen {
-    fn look(&mut self) -> Pin<Box<dyn Future<Output = Outcome<Shown>> + '_>> {
+    fn look(&mut self) -> Pin<Box<dyn Future<Output = Outcome<Looked>> + '_>> {
         Box::pin(async {
             let (lines, document) = self.frame().await?;
-            Ok((lines, document, Ok(())))
+            let shown = Shown {
+                lines,
+                ..Shown::default()
+            };
+            Ok((shown, document, Ok(())))
         })
     }
 }

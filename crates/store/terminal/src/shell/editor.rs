@@ -1,11 +1,12 @@
 //! Reads lines from the terminal, with history and completion, while the event loop runs.
 
+use super::ahead::{Ahead, Keys, Next};
 use super::complete::{Completer, Completions};
 use crate::Outcome;
 use reedline::{
-    ColumnarMenu, CompletionResult, DefaultPrompt, DefaultPromptSegment, Emacs, FileBackedHistory,
-    KeyCode, KeyModifiers, MenuBuilder, Reedline, ReedlineEvent, ReedlineMenu, Signal, Span,
-    Suggestion, default_emacs_keybindings,
+    ColumnarMenu, CompletionResult, DefaultPrompt, DefaultPromptSegment, EditCommand, Emacs,
+    FileBackedHistory, HistoryItem, KeyCode, KeyModifiers, MenuBuilder, Reedline, ReedlineEvent,
+    ReedlineMenu, Signal, Span, Suggestion, default_emacs_keybindings,
 };
 use std::fs::Permissions;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -14,7 +15,10 @@ use std::path::{Path, PathBuf};
 const HISTORY_LINES: usize = 10_000;
 const MENU: &str = "completion";
 
-pub struct Editor(Reedline);
+pub struct Editor {
+    lines: Reedline,
+    ahead: Ahead,
+}
 
 /// A completer in the form that the editor wants.
 struct Words(Completer);
@@ -43,7 +47,12 @@ impl Editor {
             ReedlineEvent::MenuNext,
         ]);
         keys.add_binding(KeyModifiers::NONE, KeyCode::Tab, complete);
-        let mut editor = Reedline::create()
+        let ahead = Ahead::default();
+        let keys = Keys {
+            keys: Emacs::new(keys),
+            ahead: ahead.clone(),
+        };
+        let mut lines = Reedline::create()
             .with_completer(Box::new(Words(completer)))
             .with_menu(ReedlineMenu::EngineCompleter(Box::new(
                 ColumnarMenu::default().with_name(MENU),
@@ -51,15 +60,29 @@ impl Editor {
             .with_ansi_colors(std::env::var_os("NO_COLOR").is_none())
             .with_quick_completions(true)
             .with_partial_completions(true)
-            .with_edit_mode(Box::new(Emacs::new(keys)));
+            .with_edit_mode(Box::new(keys));
         // Without a home directory there is no history file; the shell works without it.
         if let Some(path) = history_path(name)
             && keep_private(&path).is_ok()
             && let Ok(history) = FileBackedHistory::with_file(HISTORY_LINES, path)
         {
-            editor = editor.with_history(Box::new(history));
+            lines = lines.with_history(Box::new(history));
         }
-        Editor(editor)
+        Editor { lines, ahead }
+    }
+
+    /// After Ctrl-C nothing of what was typed ahead is done.
+    pub fn forget_ahead(&self) {
+        self.ahead.forget();
+    }
+
+    /// A line that was typed ahead, as the editor would show it.
+    fn show_and_keep(&mut self, line: &str, prompt: &str) {
+        println!("{prompt}> {line}");
+        if !line.is_empty() {
+            let item = HistoryItem::from_command_line(line);
+            let _ = self.lines.history_mut().save(item); // the line is carried out without it, too
+        }
     }
 }
 
@@ -95,12 +118,23 @@ pub async fn read_line(
     prompt: &'static str,
 ) -> Outcome<(Option<String>, Editor)> {
     plinth_runtime::offload(move || {
+        match editor.ahead.take() {
+            Next::Line(line) => {
+                editor.show_and_keep(&line, prompt);
+                return Ok((Some(line), editor));
+            }
+            Next::End => return Ok((None, editor)),
+            Next::Begin(begin) => {
+                let begin = [EditCommand::InsertString(begin)];
+                editor.lines.run_edit_commands(&begin);
+            }
+        }
         let prompt = DefaultPrompt::new(
             DefaultPromptSegment::Basic(prompt.into()),
             DefaultPromptSegment::Empty,
         );
         loop {
-            match editor.0.read_line(&prompt) {
+            match editor.lines.read_line(&prompt) {
                 Ok(Signal::Success(line)) => return Ok((Some(line), editor)),
                 Ok(Signal::CtrlC) => continue,
                 Ok(_) => return Ok((None, editor)),

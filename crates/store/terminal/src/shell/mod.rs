@@ -6,6 +6,7 @@
 //! - [`help`]: what `help` shows.
 //! - [`complete`]: finds where in a line words are completed.
 
+mod ahead;
 pub mod answer;
 pub mod complete;
 mod editor;

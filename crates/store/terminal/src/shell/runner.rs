@@ -139,7 +139,10 @@ async fn interact<S: Session>(session: &mut S, form: Form) -> Outcome {
             }
             let answer = match until_interrupted(session.execute(statement)).await {
                 Some(answer) => answer,
-                None => Err(interrupted(session)),
+                None => {
+                    editor.forget_ahead();
+                    Err(interrupted(session))
+                }
             };
             match answer {
                 Ok(answer) => show(&answer, form),
