@@ -76,6 +76,11 @@ packaging-tools: tools
 	@scripts/need-cargo-deb $(TARGET)/cargo-deb
 	@scripts/need-python $(TARGET)/python-packages $(PACKAGING_PACKAGES)
 
+# What the alert rules are tried with.
+.PHONY: alerting-tools
+alerting-tools: tools
+	@scripts/need-promtool $(TARGET)/promtool
+
 # The pages as a book with a search.
 .PHONY: book
 book: tools
@@ -112,7 +117,7 @@ TEST_TARGETS := --workspace --lib --bins --tests --example leaderboard --example
 
 # What `make test` and `make nightly` run.
 .PHONY: test-tools
-test-tools: tools bindings namespaces keeper-tools clocks packaging-tools
+test-tools: tools bindings namespaces keeper-tools clocks packaging-tools alerting-tools
 
 # The tools are fetched and built beside lints and build, if nothing can ask for a password meanwhile.
 .PHONY: test

@@ -4,6 +4,7 @@
 //! know every family. [`Family::add`] counts events of this process; [`Values`] are numbers that their owner keeps up
 //! to date; other values are read when the page is made (see `server/src/metrics.rs`).
 
+mod history;
 pub mod latency;
 pub mod page;
 

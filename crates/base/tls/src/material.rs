@@ -156,6 +156,13 @@ impl Material {
         lists.collect()
     }
 
+    /// When the first of our certificate and its chain ends, in seconds since 1970.
+    pub(crate) fn ends(&self) -> Option<u64> {
+        let chain = certificates(&self.certificate).ok()?;
+        let dates = chain.iter().map(|der| Some(x509::certificate(der)?.dates));
+        dates.map(|dates| Some(dates?.to)).min()?
+    }
+
     /// Our certificate, for people.
     pub(crate) fn shown(&self, certified: &CertifiedKey) -> String {
         let said = certified

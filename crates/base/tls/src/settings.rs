@@ -2,12 +2,18 @@
 
 use crate::{Certificates, Material, Part, Policy};
 use bytes::Bytes;
-use plinth_runtime::{Boxed, Duration, disk, sleep, trace, trace_warn};
+use plinth_runtime::metric::{Labelled, Values};
+use plinth_runtime::{Boxed, Duration, disk, metric, sleep, trace, trace_warn};
 use std::convert::Infallible;
 use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
+
+metric! {
+    ENDS: Gauge = "plinth_certificate_ends_seconds",
+        "when the certificate of the process ends, or one between it and the root, in seconds since 1970";
+}
 
 /// A longer file holds no certificates.
 const FILE_BYTES_MAX: usize = 1 << 20;
@@ -154,6 +160,8 @@ impl Settings {
         exchange: impl Fn(&Material) -> Result<C, String>,
     ) -> Infallible {
         let (mut told, mut seen) = (String::new(), None);
+        let numbers = Values::new();
+        numbers.set(numbers_of(&known));
         loop {
             sleep(LOOK_INTERVAL).await;
             let read = self.read().await;
@@ -171,6 +179,7 @@ impl Settings {
             match changed {
                 Ok(new) => {
                     if let Some(certificate) = new {
+                        numbers.set(numbers_of(&known));
                         trace!("CertificatesChanged", "certificate" => certificate);
                     }
                     told.clear();
@@ -183,6 +192,15 @@ impl Settings {
             }
         }
     }
+}
+
+fn numbers_of(material: &Material) -> Vec<Labelled> {
+    let ends = material.ends().map(|ends| Labelled {
+        family: &ENDS,
+        labels: vec![("file", material.certificate.name.clone())],
+        value: ends as f64,
+    });
+    ends.into_iter().collect()
 }
 
 pub(crate) async fn read((source, what): (&Source, &str)) -> Result<Part, String> {

@@ -7,12 +7,14 @@
 //! - [`secure`]: TLS below gRPC.
 //! - [`alone`]: a replica without others, over a log in files.
 //! - [`gateway`]: the tables of a service of `plinth delos`.
+//! - [`readiness`]: whether either of them could answer.
 
 mod alone;
 mod answer;
 mod door;
 mod gateway;
 mod help;
+mod readiness;
 mod secure;
 mod session;
 
@@ -22,8 +24,9 @@ use plinth_coordination::{ClusterFile, Family};
 use plinth_runtime::knobs::set_knobs;
 use plinth_runtime::metric::page::{Page, Samples};
 use plinth_runtime::net::Chosen;
+use plinth_runtime::readiness::Readiness;
 use plinth_runtime::real::block_on;
-use plinth_runtime::{Duration, Either, race, sleep};
+use plinth_runtime::{Duration, Either, now, race, sleep};
 use plinth_terminal::choices::among;
 use plinth_terminal::commands::{Commands, wrong_usage};
 use plinth_terminal::configuration::ConfigArgument;
@@ -36,6 +39,7 @@ use plinth_terminal::{Outcome, pages, ports, trace_file};
 use plinth_tls::ClientAuth;
 use secure::Protection;
 use session::Session;
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -222,14 +226,17 @@ async fn serve_tables(serve: &Serve) -> Outcome {
         ports::check_new(directory, alone::LOG_DIRECTORY, [(listen, chosen)])?;
     }
     let page = page(serve)?;
+    let readiness = RefCell::new(Readiness::new(now()));
     let serving = async {
         match (&serve.service, &serve.data_dir) {
-            (Some(file), _) => gateway::serve(file, listen, protection).await,
-            (None, Some(directory)) => alone::serve(directory.clone(), listen, protection).await,
+            (Some(file), _) => gateway::serve(file, listen, protection, &readiness).await,
+            (None, Some(directory)) => {
+                alone::serve(directory.clone(), listen, protection, &readiness).await
+            }
             (None, None) => unreachable!("one of them is required"),
         }
     };
-    match race(serving, keep_page(listen, page.as_ref())).await {
+    match race(serving, keep_page(serve, page.as_ref(), &readiness)).await {
         Either::Left(outcome) => outcome,
         Either::Right(never) => match never {},
     }
@@ -248,19 +255,32 @@ fn page(serve: &Serve) -> Outcome<Option<Page>> {
     };
     let router = pages::router(vec![page.clone()]);
     let router = pages::guarded(pages::flag(), address, router, keys)?;
+    let router = router.merge(pages::health(vec![page.clone()]));
     pages::serve(pages::flag(), address, router)?;
     Ok(Some(page))
 }
 
 /// Keeps the page up to date, for ever, if there is one.
-async fn keep_page(listen: SocketAddr, page: Option<&Page>) -> Infallible {
+async fn keep_page(
+    serve: &Serve,
+    page: Option<&Page>,
+    readiness: &RefCell<Readiness>,
+) -> Infallible {
     let Some(page) = page else {
         return std::future::pending().await;
     };
+    if let Some(file) = &serve.service
+        && let Ok(file) = ClusterFile::load_with_keys(file).await
+    {
+        page.name_cluster(&file.key());
+    }
     loop {
-        let mut out = Samples::of_process(listen);
+        let mut out = Samples::of_process(serve.listen.address);
+        let verdict = readiness.borrow().verdict(now());
+        readiness.borrow().add_to(&mut out, &verdict);
         out.add_counted();
         page.set(out.into_list());
+        page.set_ready(verdict);
         sleep(PAGE_INTERVAL).await;
     }
 }

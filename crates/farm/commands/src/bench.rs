@@ -16,7 +16,7 @@ use plinth_farm_bench::{
 };
 use plinth_runtime::Duration;
 use plinth_terminal::choices::among;
-use plinth_terminal::numbers::within;
+use plinth_terminal::numbers::{bytes_within, within};
 use plinth_terminal::process::{follow_parent, unless_interrupted};
 use plinth_terminal::{Outcome, connect};
 use std::path::PathBuf;
@@ -172,7 +172,7 @@ struct Reads {
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = within::<u32>(1..=100_000_000))]
     objects: u32,
     /// Bytes of an object
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = within::<u32>(24..=16_384))]
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = bytes_within::<u32>(24..=16_384))]
     bytes: u32,
     /// Transactions of one read side by side
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = within::<u32>(1..=100_000))]
@@ -214,7 +214,7 @@ struct Ycsb {
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = within::<u32>(1..=100_000_000))]
     rows: u32,
     /// Bytes of a value
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = within::<u32>(24..=3000))]
+    #[arg(long, value_name = "BYTES", default_value_t = 1000, value_parser = bytes_within::<u32>(24..=3000))]
     value_bytes: u32,
     /// Transactions side by side
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = within::<u32>(1..=100_000))]
@@ -257,7 +257,7 @@ struct Scans {
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = within::<u32>(2..=100_000_000))]
     rows: u32,
     /// Bytes of a value
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = within::<u32>(24..=3000))]
+    #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = bytes_within::<u32>(24..=3000))]
     value_bytes: u32,
     /// Updates side by side
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = within::<u32>(1..=100_000))]

@@ -101,6 +101,7 @@ async fn start(arguments: &Arguments, at: &str) -> Outcome {
         };
         let router = pages::router(vec![page.clone()]);
         let router = pages::guarded(pages::flag(), *address, router, keys)?;
+        let router = router.merge(pages::health(vec![page.clone()]));
         pages::serve(pages::flag(), *address, router)?;
     }
     let (name, machines) = (at.to_owned(), u32::from(asked.plan().machines));

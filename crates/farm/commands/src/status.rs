@@ -137,9 +137,10 @@ pub fn text(survey: &Survey) -> String {
     }
     lines.extend(survey.machines.iter().map(|seen| line(survey, seen)));
     let others = survey.others.iter();
-    lines.extend(
-        others.map(|(at, status)| format!("  process at {at} waits for {}", status.waits_for)),
-    );
+    lines.extend(others.map(|(at, status)| match &status.waits_for[..] {
+        "" => format!("  process at {at} says that it is a member"),
+        what => format!("  process at {at} waits for {what}"),
+    }));
     let missing = survey.missing();
     lines.push(match missing.is_empty() {
         true => "nothing is missing".into(),

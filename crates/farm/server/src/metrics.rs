@@ -2,7 +2,8 @@
 
 use crate::messages::MachineStatus;
 use crate::status::Own;
-use plinth_runtime::metric::page::{Page, Samples};
+use plinth_runtime::metric::page::{Page, Samples, Verdict};
+use plinth_runtime::readiness::READY;
 use plinth_runtime::{Duration, metric, sleep};
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -66,16 +67,39 @@ fn add(out: &mut Samples, status: &MachineStatus) {
     }
 }
 
+/// Whether transactions can run here: the lease is held, for without one the time may not be used.
+fn verdict(status: &MachineStatus) -> Verdict {
+    let why_not = match status {
+        _ if !status.waits_for.is_empty() => &status.waits_for,
+        _ if status.number == 0 => "it is no member yet",
+        _ if status.uncertainty_ns.is_none() => "it holds no lease, or its clock is not in step",
+        _ if status.is_loading => "regions that it leads are still read from its disk",
+        _ if status.is_disk_full => "commits wait for room on its disk",
+        _ => {
+            return Verdict {
+                is_ready: true,
+                words: String::new(),
+            };
+        }
+    };
+    Verdict::not(why_not)
+}
+
 /// Keeps the page up to date, for ever, if there is one.
 pub async fn keep_page(own: &Own, at: SocketAddr, page: Option<&Page>) -> Infallible {
     let Some(page) = page else {
         return std::future::pending().await;
     };
     loop {
+        let status = own.status();
+        let verdict = verdict(&status);
+        page.name_cluster(&status.cluster);
         let mut out = Samples::of_process(at);
-        add(&mut out, &own.status());
+        add(&mut out, &status);
+        out.add(&READY, &[], f64::from(u8::from(verdict.is_ready)));
         out.add_counted();
         page.set(out.into_list());
+        page.set_ready(verdict);
         sleep(INTERVAL).await;
     }
 }

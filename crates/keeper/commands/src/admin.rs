@@ -9,7 +9,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use plinth_keeper::Keeper;
-use plinth_runtime::metric::page::text;
+use plinth_runtime::metric::page::{of_cluster, text};
 use plinth_runtime::readiness::Verdict;
 use plinth_terminal::pages;
 use std::net::SocketAddr;
@@ -106,15 +106,15 @@ async fn ask(asking: &Asking, question: Question, format: &'static str) -> Respo
     }
 }
 
-/// Answers the questions on the gateway's thread, for ever.
-pub async fn answer(keeper: &Keeper, questions: Option<Questions>) {
+/// Answers the questions on the gateway's thread, for ever. `cluster` gives the key of its cluster or service.
+pub async fn answer(keeper: &Keeper, cluster: impl Fn() -> String, questions: Option<Questions>) {
     let Some(mut questions) = questions else {
         return std::future::pending().await;
     };
     while let Some((question, answer)) = questions.recv().await {
         let text = match question {
             Question::Command(name) => format!("{:#}\n", keeper.command(&name).await),
-            Question::Metrics => text(keeper.samples()),
+            Question::Metrics => text(of_cluster(&cluster(), keeper.samples())),
             Question::Ready => pages::words_of(&keeper.verdict()),
         };
         let _ = answer.send(text); // fails if the asker has gone

@@ -8,7 +8,7 @@ use plinth_measure::{Calibration, server_cpu};
 use plinth_runtime::{Duration, random};
 use plinth_terminal::choices::{among, none_such};
 use plinth_terminal::commands::{Commands, wrong_usage};
-use plinth_terminal::numbers::within;
+use plinth_terminal::numbers::{bytes_within, within};
 use plinth_terminal::outputs::why_not_read;
 use plinth_terminal::outputs::{check_writable, write_page};
 use plinth_terminal::process::raise_file_limit;
@@ -112,7 +112,7 @@ pub struct Run {
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = within::<u64>(1..=1 << 32))]
     nodes: u64,
     /// Bytes of the nodes that are read and set, 8 to 16384
-    #[arg(long, value_name = "BYTES", default_value_t = 1024, value_parser = within::<u32>(8..=16384))]
+    #[arg(long, value_name = "BYTES", default_value_t = 1024, value_parser = bytes_within::<u32>(8..=16384))]
     node_bytes: u32,
     /// Processes of a server, for its CPU time and memory, those of each part apart; default: those that listen at its
     /// addresses

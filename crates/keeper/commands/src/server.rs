@@ -117,7 +117,7 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
         .load(&file, settings)
         .await
         .map_err(|error| at(with_remedy(error)))?;
-    let are_needed = cluster.is_tls;
+    let (are_needed, key) = (cluster.is_tls, cluster.key());
     // A gateway needs no more, whatever its file gives.
     let credentials = cluster.credentials(Identity::Client);
     let connection = Connection::over(file.clone(), cluster, credentials, SILENCE);
@@ -140,7 +140,10 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
     if arguments.serving.tells_of_itself() {
         tell_doors(&keeper, &file);
     }
-    let serving = race(keeper.serve(), admin::answer(&keeper, questions));
+    let serving = race(
+        keeper.serve(),
+        admin::answer(&keeper, || key.clone(), questions),
+    );
     let serving = race(serving, tell_when_stopped(&keeper, &at));
     let telling = tell(arguments, &keeper, &connection, &in_common);
     let serving = race(serving, telling);

@@ -85,10 +85,12 @@ pub fn parse(format: Format, line: &[u8]) -> Result<Pair, String> {
             let tab = line.iter().position(|&b| b == b'\t');
             let tab = tab.ok_or_else(|| {
                 let looks_like_json = line.trim_ascii_start().starts_with(b"{");
-                let remedy = if looks_like_json {
-                    ": it looks like JSON, so say --format jsonl"
-                } else {
-                    ""
+                let remedy = match looks_like_json {
+                    true => ": it looks like JSON, so say --format jsonl",
+                    false if line.contains(&b',') => {
+                        ": commas separate nothing; write tabs, or JSON Lines"
+                    }
+                    false => "",
                 };
                 format!("there is no tab between key and value{remedy}")
             })?;

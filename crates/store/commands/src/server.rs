@@ -1,5 +1,6 @@
 //! `plinth server`: one server process with one or more workers, each on a thread of its own.
 
+use crate::status::page;
 use plinth_coordination::{ClusterFile, Family};
 use plinth_identity::Identity;
 use plinth_protocol::control::ProcessClass;
@@ -8,17 +9,19 @@ use plinth_runtime::knobs::{knobs, set_knobs};
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::net::Chosen;
 use plinth_runtime::real::spawn_worker;
-use plinth_runtime::{Duration, Either, Task, disk, race, sleep};
+use plinth_runtime::{Duration, Either, Instant, Task, disk, now, race, sleep};
 use plinth_server::{SSD_CACHE_BYTES, WorkerConfig, accept_lost_registers, run_worker};
 use plinth_terminal::choices::{among, expected};
 use plinth_terminal::connect::{check_for_server, find_for_server, with_remedy};
 use plinth_terminal::numbers::within;
+use plinth_terminal::pages::looked::{form, looked};
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::serving::ServingArguments;
 use plinth_terminal::tls::{Listen, PublicAddress, TlsArguments};
 use plinth_terminal::{Outcome, notify, pages, ports, trace_file};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The file by which a server knows its directory again.
 const OWNER: &str = "process";
@@ -26,6 +29,8 @@ const OWNER: &str = "process";
 const WORKERS_MAX: u16 = 64;
 /// A disk with less room is full: the files of a role do not grow.
 const FULL_BYTES: u64 = 1 << 20;
+/// The page about the cluster is made anew no sooner.
+const SHOWN_ANEW: Duration = Duration::from_secs(1);
 const DISK_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The cache size without `--cache-mib`.
 pub const DEFAULT_CACHE_MIB: u64 = (SSD_CACHE_BYTES >> 20) as u64;
@@ -172,20 +177,14 @@ async fn serve(arguments: &Arguments) -> Outcome {
     let accepted = accept_lost_coordination(arguments, &cluster);
     accepted.await.map_err(at)?;
     let pages: Vec<Page> = (0..arguments.workers).map(|_| Page::default()).collect();
+    pages
+        .iter()
+        .for_each(|page| page.name_cluster(&cluster.key()));
     let page = |worker: u16| {
         let wanted = arguments.pages.is_some();
         wanted.then(|| pages[usize::from(worker)].clone())
     };
-    if let Some(address) = arguments.pages {
-        let router = pages::router(pages.clone());
-        let keys = pages::Keys {
-            cluster_file: &file,
-            are_needed: arguments.listen.is_tls(),
-        };
-        let router = pages::guarded(pages::flag(), address, router, keys).map_err(at)?;
-        let router = router.merge(pages::health(pages.clone()));
-        pages::serve(pages::flag(), address, router).map_err(at)?;
-    }
+    serve_pages(arguments, &pages, &file).map_err(at)?;
     for worker in 1..arguments.workers {
         let config = worker_config(
             arguments,
@@ -351,6 +350,49 @@ fn worker_directory(directory: &Path, worker: u16) -> PathBuf {
     match worker {
         0 => directory.to_path_buf(),
         i => directory.join(format!("worker-{i}")),
+    }
+}
+
+/// Serves the pages, if they are asked for.
+fn serve_pages(arguments: &Arguments, pages: &[Page], file: &Path) -> Outcome {
+    let Some(address) = arguments.pages else {
+        return Ok(());
+    };
+    let router = pages::router(pages.to_vec()).merge(looked(shown(pages.to_vec())));
+    let keys = pages::Keys {
+        cluster_file: file,
+        are_needed: arguments.listen.is_tls(),
+    };
+    let router = pages::guarded(pages::flag(), address, router, keys)?;
+    let router = router
+        .merge(pages::health(pages.to_vec()))
+        .merge(form(page::STYLE));
+    pages::serve(pages::flag(), address, router)
+}
+
+/// Makes the page about the cluster, at most once a second however many look at it.
+fn shown(pages: Vec<Page>) -> impl Fn() -> String + Clone + Send + Sync + 'static {
+    let made: Arc<Mutex<Option<(Instant, String)>>> = Arc::default();
+    move || {
+        let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = |(at, _): &&(Instant, String)| at.elapsed() < SHOWN_ANEW;
+        if let Some((_, page)) = made.as_ref().filter(is_new) {
+            return page.clone();
+        }
+        let own = &pages[0];
+        let status = own.look().and_then(|(status, age)| {
+            let document = serde_json::from_str(&status).ok()?;
+            Some((document, age.as_secs_f64()))
+        });
+        let words = pages::words_of(&own.ready());
+        let page = page::page(&page::Seen {
+            cluster: own.cluster(),
+            status,
+            own: words.trim_end().to_owned(),
+            lines: own.history(),
+        });
+        *made = Some((now(), page.clone()));
+        page
     }
 }
 

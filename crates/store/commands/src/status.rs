@@ -1,5 +1,6 @@
 //! `plinth status`: a [summary](summary()) of the cluster, or the whole document.
 
+pub mod page;
 mod summary;
 
 use plinth_protocol::status::GetStatus;

@@ -292,7 +292,7 @@ mod tests {
         }
         assert!(!wide.contains("master"), "{wide}");
         let narrow = &table.lines(80, Order::default()).1[0];
-        assert!(narrow.contains("controller coordinator +8"), "{narrow}");
+        assert!(narrow.contains("controller +9"), "{narrow}");
     }
 
     #[test]

@@ -51,8 +51,12 @@ impl ConfigChange {
             commit_proxies: self.commit_proxies.unwrap_or(config.commit_proxies),
             grv_proxies: self.grv_proxies.unwrap_or(config.grv_proxies),
             resolvers: self.resolvers.unwrap_or(config.resolvers),
-            // Never fewer than there are copies.
-            logs: self.logs.unwrap_or(config.logs).max(replication),
+            // Never fewer than there are copies; and as many, unless somebody has asked for more.
+            logs: match self.logs {
+                Some(logs) => logs.max(replication),
+                None if config.logs == config.replication => replication,
+                None => config.logs.max(replication),
+            },
         }
     }
 
@@ -440,6 +444,27 @@ pub fn unlock(database: &Database, id: Uid) -> Boxed<'_, Outcome<bool>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn there_are_as_many_logs_as_copies_unless_more_were_asked_for() {
+        let config = |replication, logs| DatabaseConfig {
+            replication,
+            logs,
+            ..DatabaseConfig::default()
+        };
+        let copies = |copies| ConfigChange {
+            mode: Some((copies, FaultDomain::Zone)),
+            ..ConfigChange::default()
+        };
+        for (before, to, logs) in [
+            (config(2, 2), 3, 3),
+            (config(3, 3), 2, 2),
+            (config(2, 4), 3, 4),
+            (config(3, 4), 2, 4),
+        ] {
+            assert_eq!(copies(to).apply(before).logs, logs, "{before:?}");
+        }
+    }
 
     #[test]
     fn fewer_copies_are_told_with_what_they_lose() {

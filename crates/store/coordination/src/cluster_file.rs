@@ -222,7 +222,8 @@ impl ClusterFile {
             .collect()
     }
 
-    async fn load_with_keys(path: &Path) -> Result<Self, ClusterFileError> {
+    /// Reads `path`, and the keys beside it if there are some. It may ask for TLS. The error names the file.
+    pub async fn load_with_keys(path: &Path) -> Result<Self, ClusterFileError> {
         let mut file = Self::read(path).await?;
         let keys = key_file::keyring(path).await;
         file.keys = keys.map_err(|line| ClusterFileError(line, Error::file_not_readable))?;

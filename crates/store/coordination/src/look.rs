@@ -67,7 +67,12 @@ pub fn look_at<'a>(
             Some(Err(Error::connection_failed)) | None if transport.is_unresolved(place) => {
                 Look::Unresolved
             }
-            Some(Err(Error::broken_promise)) if place.is_named() => Look::OtherName,
+            // The connection with a process that has not the name is given up after its first answer.
+            Some(Err(Error::broken_promise | Error::request_maybe_delivered))
+                if place.is_named() =>
+            {
+                Look::OtherName
+            }
             Some(Err(Error::connection_failed)) => match transport.ungreeted(place) {
                 Some(refusal) => Look::Ungreeted(refusal),
                 None => Look::Unreached,

@@ -2,6 +2,8 @@
 //!
 //! Roles are asked with the same requests that other processes use; a worker asks only its own roles.
 
+mod whole;
+
 use crate::hosting::Hosting;
 use plinth_protocol::control::GetDistributorStatus;
 use plinth_protocol::log::GetLogStatus;
@@ -14,6 +16,7 @@ use plinth_runtime::machine::Usage;
 use plinth_runtime::metric::page::{Page, Sample, Samples};
 use plinth_runtime::{Duration, Either, gauge, metric, race, sleep, tally};
 use std::convert::Infallible;
+use whole::Whole;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Between two words on whether the process is ready.
@@ -71,10 +74,17 @@ metric! {
     CONSISTENCY_DIFFERENCES: Counter = "plinth_consistency_differences_total", "pages in which replicas differed";
 }
 
-pub async fn collect(transport: Transport, hosting: &Hosting, page: &Page) -> Infallible {
+/// Keeps the page up to date, for ever. `controller` gives the cluster's, if that is known.
+pub async fn collect(
+    transport: Transport,
+    hosting: &Hosting,
+    page: &Page,
+    controller: impl Fn() -> Option<Interface>,
+) -> Infallible {
+    let whole = Whole::default();
     let samples = async {
         loop {
-            page.set(samples(&transport, hosting).await);
+            page.set(samples(&transport, hosting, &whole).await);
             sleep(INTERVAL).await;
         }
     };
@@ -85,12 +95,13 @@ pub async fn collect(transport: Transport, hosting: &Hosting, page: &Page) -> In
             sleep(READY_INTERVAL).await;
         }
     };
-    match race(samples, ready).await {
-        Either::Left(never) | Either::Right(never) => never,
+    let looking = whole.keep(&transport, page, controller);
+    match race(samples, race(ready, looking)).await {
+        Either::Left(never) | Either::Right(Either::Left(never) | Either::Right(never)) => never,
     }
 }
 
-async fn samples(transport: &Transport, hosting: &Hosting) -> Vec<Sample> {
+async fn samples(transport: &Transport, hosting: &Hosting, whole: &Whole) -> Vec<Sample> {
     let Some(address) = transport.address() else {
         return Vec::new();
     };
@@ -109,6 +120,7 @@ async fn samples(transport: &Transport, hosting: &Hosting) -> Vec<Sample> {
     out.add(&DISK_BYTES, &[], vitals.disk_total as f64);
     out.add(&DISK_FREE_BYTES, &[], vitals.disk_free as f64);
     add_requests(&mut out, transport);
+    whole.add_to(&mut out);
     out.add_counted();
     for (name, length) in gauge::read() {
         let list = ("list", name.to_string());
@@ -242,9 +254,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_dashboard_and_the_alerts_ask_for_nothing_that_there_is_not() {
+    fn the_dashboard_asks_for_nothing_that_there_is_not() {
         asks_for_what_there_is(include_str!("../../../../docs/monitoring/grafana.json"));
-        asks_for_what_there_is(include_str!("../../../../docs/monitoring/alerts.yml"));
     }
 
     fn asks_for_what_there_is(dashboard: &str) {

@@ -206,6 +206,7 @@ async fn host(
         lost,
     };
     let leader: Watch<Option<Candidate>> = Watch::new(None);
+    let elected = leader.clone();
     let joined: Watch<Option<Interface>> = Watch::new(None);
     let _progress = tell_progress(&config, &transport, &coordinators, &leader, &joined);
     let class = Watch::new(config.class);
@@ -225,7 +226,8 @@ async fn host(
             coordinators.keep_file(&path, written).await
         })
     });
-    let telling = tell_numbers(&transport, &hosting, config.metrics.as_ref());
+    let controller = || elected.get().map(|leader| leader.controller);
+    let telling = tell_numbers(&transport, &hosting, config.metrics.as_ref(), controller);
     let measuring = plinth_runtime::race(hosting.measure(), telling);
     let work = plinth_runtime::race(registering, measuring);
     match plinth_runtime::race(fatal.wait_until(Option::is_some), work).await {
@@ -236,11 +238,16 @@ async fn host(
 }
 
 /// Keeps the page up to date, if there is one, and what it says of whether the process is ready.
-async fn tell_numbers(transport: &Transport, hosting: &Hosting, page: Option<&Page>) -> Infallible {
+async fn tell_numbers(
+    transport: &Transport,
+    hosting: &Hosting,
+    page: Option<&Page>,
+    controller: impl Fn() -> Option<Interface>,
+) -> Infallible {
     let Some(page) = page else {
         return std::future::pending().await; // nobody asks
     };
-    let collecting = metrics::collect(transport.clone(), hosting, page);
+    let collecting = metrics::collect(transport.clone(), hosting, page, controller);
     match plinth_runtime::race(collecting, hosting.probe()).await {
         Either::Left(never) | Either::Right(never) => never,
     }

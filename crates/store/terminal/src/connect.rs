@@ -110,7 +110,7 @@ pub async fn check_cluster_file(path: &Path, is_chosen: bool) -> Outcome {
         return Err(none_at(path, is_chosen));
     }
     refuse_directory(path)?;
-    let file = ClusterFile::load(path).await;
+    let file = ClusterFile::load_with_keys(path).await;
     file.map(drop).map_err(|error| error.to_string())
 }
 

@@ -3,6 +3,8 @@
 // The pages are served beside the database, on a thread and a socket of their own.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
+pub mod looked;
+
 use crate::Outcome;
 use axum::Router;
 use axum::extract::Request;
@@ -124,11 +126,15 @@ pub fn guarded(flag: &str, address: SocketAddr, router: Router, of: Keys) -> Out
         async move {
             let said = request.headers().get(AUTHORIZATION);
             let token = said.and_then(|said| said.as_bytes().strip_prefix(b"Bearer "));
+            let is_page = request.uri().path() == "/";
+            let cookie = looked::token_in_cookie(request.headers()).filter(|_| is_page);
+            let token = token.or(cookie);
             match keys {
                 Ok(None) if !are_needed => next.run(request).await,
                 Ok(Some(keys)) if token.is_some_and(|token| keys.is_page_token(token)) => {
                     next.run(request).await
                 }
+                Ok(_) if is_page => looked::to_form(),
                 Ok(_) => {
                     let ask = [(WWW_AUTHENTICATE, "Bearer")];
                     (StatusCode::UNAUTHORIZED, ask, NEEDS_TOKEN).into_response()

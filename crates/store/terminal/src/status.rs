@@ -29,9 +29,15 @@ pub fn silent_storage(document: &Value) -> Option<String> {
     ))
 }
 
-/// Outcome of a command that has printed the status: an error if the database is not available, for scripts.
+/// Outcome of a command that has printed the status, for scripts: an error if the database is not available, or soon
+/// may not be.
 pub fn available(document: &Value) -> Outcome {
+    let full = full_disks(document);
     match (is_available(document), silent_storage(document)) {
+        (true, _) if !full.is_empty() => Err(format!(
+            "the database is available, and the disk is full at {}: commits may wait for room; make some there",
+            full.join(", ")
+        )),
         (true, _) => Ok(()),
         (_, Some(line)) => Err(format!("the database is unavailable; {line}")),
         (false, None) => Err(format!(
@@ -109,14 +115,17 @@ pub fn lock(cluster: &Value) -> Option<Option<&str>> {
 
 /// What the database is to its clients, in a few words.
 pub fn availability(document: &Value) -> String {
-    match (is_available(document), lock(&document["cluster"])) {
-        (false, _) => "unavailable".into(),
-        (true, None) => "available".into(),
-        (true, Some(id)) => format!(
-            "available, and locked with {}",
-            id.unwrap_or("an unknown id")
-        ),
+    if !is_available(document) {
+        return "unavailable".into();
     }
+    let locked = lock(&document["cluster"]);
+    let locked = locked.map(|id| format!("locked with {}", id.unwrap_or("an unknown id")));
+    let full = full_disks(document);
+    let full = (!full.is_empty()).then(|| format!("with a full disk at {}", full.join(", ")));
+    let more = [locked, full].into_iter().flatten();
+    more.fold("available".into(), |said, more| {
+        format!("{said}, and {more}")
+    })
 }
 
 /// Why no database may be made although the coordinators have none: there was one.
@@ -145,6 +154,22 @@ pub fn recovery(cluster: &Value) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_full_disk_is_in_the_headline_and_in_the_exit_code() {
+        let document = |full: bool| {
+            json!({"cluster": {
+                "database_available": true,
+                "log_servers": [{"address": "10.0.0.1:4500", "disk_full": full}],
+            }})
+        };
+        assert_eq!(availability(&document(false)), "available");
+        assert_eq!(available(&document(false)), Ok(()));
+        let said = availability(&document(true));
+        assert_eq!(said, "available, and with a full disk at 10.0.0.1:4500");
+        let line = available(&document(true)).expect_err("a disk is full");
+        assert!(line.contains("the disk is full at 10.0.0.1:4500"), "{line}");
+    }
 
     #[test]
     fn a_database_none_of_whose_storage_servers_answers_is_not_available() {

@@ -161,6 +161,22 @@ fn main() -> ExitCode {
 mod tests {
     use super::*;
 
+    /// Here, since all systems are linked.
+    #[test]
+    fn the_alerts_ask_for_nothing_that_there_is_not() {
+        let rules = include_str!("../../../../docs/monitoring/alerts.yml");
+        let is_name = |c: char| c.is_ascii_lowercase() || c == '_';
+        let words = rules.split(|c| !is_name(c));
+        let mut asked = 0;
+        for word in words.filter(|word| word.starts_with("plinth_")) {
+            let family = word.trim_end_matches("_bucket");
+            let mut known = plinth_runtime::metric::families().into_iter();
+            assert!(known.any(|known| known.name == family), "{word}");
+            asked += 1;
+        }
+        assert!(asked > 30, "{asked}");
+    }
+
     #[test]
     fn help_about_a_command_is_its_page_and_a_word_that_is_none_is_answered_with_the_nearest() {
         let asked = |line: &str| {

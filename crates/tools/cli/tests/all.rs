@@ -5,6 +5,7 @@
 
 mod common;
 
+mod alerts;
 mod bad_input;
 mod bench_delos;
 mod bindings;

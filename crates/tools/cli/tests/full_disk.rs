@@ -248,8 +248,13 @@ async fn the_only_server_runs_out_of_room(name: &str, engine: &str) {
 
 fn who_asks_is_told(servers: &Servers) {
     let status = servers.plinth(&["status"]);
-    assert!(status.status.success(), "{}", text(&status.stderr));
+    let line = error_line(&status);
+    assert!(line.contains("the disk is full at 127.0.0.1:"), "{line}");
     let status = text(&status.stdout);
+    assert!(
+        status.contains("available, and with a full disk at 127.0.0.1:"),
+        "{status}"
+    );
     assert!(status.contains("disk full"), "{status}");
     let input = servers.directory.file("in.tsv");
     std::fs::write(&input, "a\tb\n").expect("writes");

@@ -1,5 +1,6 @@
 //! A page of metrics, in the terms of Prometheus.
 
+use super::history::History;
 use super::latency::{BUCKETS, Timed, bucket_end};
 use super::{Family, Kind, Labelled, counts, values};
 use crate::{Duration, Instant, now};
@@ -12,6 +13,8 @@ crate::metric! {
         "length of a turn of the event loop: all that runs between two looks at its sockets and timers";
 }
 
+/// Who looks at a page that renews itself looks again within this time.
+const LOOKING: Duration = Duration::from_secs(20);
 /// A process that has not said for so long whether it is ready is not.
 const SILENT_LIMIT: Duration = Duration::from_secs(5);
 
@@ -49,9 +52,15 @@ pub struct Page(Arc<Mutex<Content>>);
 
 #[derive(Default, Debug)]
 struct Content {
+    cluster: String,
     samples: Vec<Sample>,
     /// What the process said, and when.
     ready: Option<(Instant, Verdict)>,
+    /// The cluster's status, and when it was so.
+    status: Option<(Instant, Arc<str>)>,
+    /// When somebody looked at the status last.
+    looked: Option<Instant>,
+    history: History,
 }
 
 impl Page {
@@ -59,13 +68,56 @@ impl Page {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// All samples, with the label `cluster` if that is known.
     pub fn samples(&self) -> Vec<Sample> {
-        self.content().samples.clone()
+        let content = self.content();
+        of_cluster(&content.cluster, content.samples.clone())
+    }
+
+    /// The cluster or service of the process: one Prometheus watches several.
+    pub fn name_cluster(&self, cluster: &str) {
+        let mut content = self.content();
+        if content.cluster != cluster {
+            content.cluster = cluster.to_owned();
+        }
     }
 
     /// Replaces all samples.
     pub fn set(&self, samples: Vec<Sample>) {
-        self.content().samples = samples;
+        let mut content = self.content();
+        content.history.add(now(), |metric| {
+            let own = samples.iter().filter(|sample| sample.family.name == metric);
+            own.map(|sample| sample.value).sum()
+        });
+        content.samples = samples;
+    }
+
+    /// The newest status of the cluster that is known, and how old it is. From now on, and as long as somebody looks, it
+    /// is kept up to date.
+    pub fn look(&self) -> Option<(Arc<str>, Duration)> {
+        let mut content = self.content();
+        content.looked = Some(now());
+        let (at, status) = content.status.clone()?;
+        Some((status, at.elapsed()))
+    }
+
+    /// Whether somebody looks.
+    pub fn is_looked_at(&self) -> bool {
+        let looked = self.content().looked;
+        looked.is_some_and(|at| at.elapsed() < LOOKING)
+    }
+
+    pub fn set_status(&self, status: &str) {
+        self.content().status = Some((now(), status.into()));
+    }
+
+    /// The numbers of the last hour, by name.
+    pub fn history(&self) -> Vec<(&'static str, Vec<f64>)> {
+        self.content().history.lines()
+    }
+
+    pub fn cluster(&self) -> String {
+        self.content().cluster.clone()
     }
 
     /// Replaces what the process says of itself.
@@ -140,7 +192,13 @@ impl Samples {
             value,
         } in values()
         {
-            self.add(family, &labels, value);
+            // Two who follow the same file say the same.
+            let is_it = |sample: &Sample| {
+                sample.family.name == family.name && sample.labels[1..] == labels[..]
+            };
+            if !self.list.iter().any(is_it) {
+                self.add(family, &labels, value);
+            }
         }
     }
 
@@ -166,6 +224,16 @@ impl Samples {
     pub fn into_list(self) -> Vec<Sample> {
         self.list
     }
+}
+
+/// Samples with the label `cluster`, unless that is empty.
+pub fn of_cluster(cluster: &str, mut samples: Vec<Sample>) -> Vec<Sample> {
+    if !cluster.is_empty() {
+        for sample in &mut samples {
+            sample.labels.insert(0, ("cluster", cluster.to_owned()));
+        }
+    }
+    samples
 }
 
 /// Prometheus' text format (0.0.4): families one after the other, each with its help text.

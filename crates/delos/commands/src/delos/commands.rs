@@ -372,10 +372,8 @@ pub async fn remove_replica(arguments: &RemoveReplica) -> Outcome {
     if is_in_log {
         check_majority(&service, &left, &without, "log servers", &all)?;
     }
-    if coordinators.contains(&address) {
-        coordinators = choose_coordinators(&service, common, &left).await?;
-    }
-    // First the log: it must not lose a log server that it counts on.
+    // First the log: it must not lose a log server that it counts on. What takes long, and may be given up, comes
+    // before the coordinators: fewer of them would stay.
     if is_in_log {
         let servers = left.iter().map(log_server).collect();
         let own = left.iter().find(|seen| seen.serves());
@@ -385,6 +383,9 @@ pub async fn remove_replica(arguments: &RemoveReplica) -> Outcome {
         reconfigure(&service, &left, sequencer, servers).await?;
     }
     parting::await_others(&service, id, name).await?;
+    if coordinators.contains(&address) {
+        coordinators = choose_coordinators(&service, common, &left).await?;
+    }
     let pos = service.operate(Remove { id }).await?;
     let line = format!(
         "replica {name} is removed; its process ends{}",

@@ -4,7 +4,7 @@ use super::kinds::KINDS;
 use super::names::parse_service_name;
 use super::places;
 use plinth_coordination::certificates::Tls;
-use plinth_coordination::{Tenant, key_file};
+use plinth_coordination::{ClusterFile, Tenant, key_file};
 use plinth_core::EngineKind;
 use plinth_delos::engines::roster::GONE;
 use plinth_delos::replica::identity::{FILE as IDENTITY, Identity as Replica, service_file};
@@ -96,15 +96,20 @@ fn parse_engine(name: &str) -> Result<EngineKind, String> {
 
 /// Pages about the gateway of a Zelos. Until there is one, and if the replica is of another kind, questions wait.
 fn admin_pages(address: SocketAddr, arguments: &Arguments) -> Outcome<Beside> {
+    let file = service_file(&arguments.data_dir);
     let keys = pages::Keys {
-        cluster_file: &service_file(&arguments.data_dir),
+        cluster_file: &file,
         are_needed: arguments.listen.is_tls(),
     };
     let questions = admin::listen("--zookeeper-admin", address, keys)?;
     let questions = Cell::new(Some(questions));
     Ok(Rc::new(move |keeper| {
-        let questions = questions.take();
-        Box::pin(async move { admin::answer(&keeper, questions).await })
+        let (questions, file) = (questions.take(), file.clone());
+        Box::pin(async move {
+            let service = ClusterFile::load_with_keys(&file).await;
+            let key = service.map_or_else(|_| String::new(), |service| service.key());
+            admin::answer(&keeper, || key.clone(), questions).await;
+        })
     }))
 }
 

@@ -1,6 +1,6 @@
 //! `plinth delos status`.
 
-use super::create::alone;
+use super::create::{COORDINATORS_MAX, alone, seats};
 use super::service::{Seen, Service, answers, at};
 use super::{Common, backup};
 use plinth_delos::engines::log_backup;
@@ -67,7 +67,7 @@ fn log_servers(best: &ReplicaStatus) -> Vec<SocketAddr> {
 }
 
 /// What an operator should do: about processes that must stay up, and about full disks.
-fn advice(seen: &[Seen], best: &ReplicaStatus) -> Vec<String> {
+fn advice(seen: &[Seen], best: &ReplicaStatus, coordinators: &[SocketAddr]) -> Vec<String> {
     let names: Vec<String> = log_servers(best).iter().map(|of| at(seen, *of)).collect();
     let names: Vec<&str> = names.iter().map(|name| &name[..]).collect();
     let is_full = |seen: &&Seen| seen.status.as_ref().is_some_and(|status| status.disk_full);
@@ -82,7 +82,16 @@ fn advice(seen: &[Seen], best: &ReplicaStatus) -> Vec<String> {
             full.join(", ")
         )
     });
-    full.into_iter().chain(alone(&names, seen.len())).collect()
+    let few = (coordinators.len() < seats(seen.len(), COORDINATORS_MAX)).then(|| {
+        let names: Vec<String> = coordinators.iter().map(|of| at(seen, *of)).collect();
+        format!(
+            "the coordinators are {} alone, as if there were fewer replicas: an exchange was given up half-way; say it \
+             again, or add a replica",
+            names.join(", ")
+        )
+    });
+    let alone = alone(&names, seen.len());
+    full.into_iter().chain(alone).chain(few).collect()
 }
 
 pub fn state(seen: &Seen) -> String {
@@ -147,7 +156,7 @@ fn print(service: &Service, seen: &[Seen], best: &ReplicaStatus, backup: Option<
     for (first, description) in &best.loglets {
         println!("  from {first:<10} {}", loglet(seen, description));
     }
-    for line in advice(seen, best) {
+    for line in advice(seen, best, &service.file.addresses()) {
         println!("{line}");
     }
 }
@@ -226,7 +235,7 @@ fn as_json(
         "backup": backup.map(backup::as_json),
         "engines": engines.collect::<Vec<_>>(),
         "log": loglets.collect::<Vec<_>>(),
-        "advice": advice(seen, best),
+        "advice": advice(seen, best, &service.file.addresses()),
     })
 }
 
@@ -269,7 +278,8 @@ mod tests {
         ];
         assert_eq!(state(&both[0]), "serves; its disk is full");
         assert_eq!(state(&both[1]), "serves");
-        let said = advice(&both, &status);
+        let one = [([10, 0, 0, 1], 4700).into()];
+        let said = advice(&both, &status, &one);
         assert!(said[0].starts_with("the disk is full at r1: "), "{said:?}");
         assert_eq!(
             said[1..],
@@ -277,8 +287,14 @@ mod tests {
         );
         let alone = [seen(1, Some(ReplicaStatus::default()))];
         assert_eq!(
-            advice(&alone, &ReplicaStatus::default()),
+            advice(&alone, &ReplicaStatus::default(), &one),
             Vec::<String>::new()
+        );
+        let three = [1, 2, 3].map(|i| seen(i, Some(ReplicaStatus::default())));
+        let said = advice(&three, &ReplicaStatus::default(), &one);
+        assert!(
+            matches!(&said[..], [line] if line.starts_with("the coordinators are r1 alone")),
+            "{said:?}"
         );
     }
 }

@@ -1,18 +1,20 @@
 //! A replica without others, over a log in files of its own directory.
 
-use super::door;
 use super::secure::Protection;
+use super::{door, readiness};
 use plinth_coordination::{Tenant, why};
 use plinth_core::{EngineKind, Error, Uid};
 use plinth_delos::base::Base;
 use plinth_delos::file_log::FileLog;
 use plinth_delos::stack::Top;
 use plinth_delos::store::LocalStore;
+use plinth_runtime::readiness::Readiness;
 use plinth_runtime::{Either, disk, race};
 use plinth_table::application::Tables;
 use plinth_table::backend::Server;
 use plinth_terminal::Outcome;
 use plinth_terminal::process::unless_interrupted;
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -37,6 +39,7 @@ pub async fn serve(
     directory: PathBuf,
     listen: SocketAddr,
     protection: Option<Protection>,
+    readiness: &RefCell<Readiness>,
 ) -> Outcome {
     let at = |line: String| format!("table {}: {line}", directory.display());
     let unusable = |error| at(format!("{} with --data-dir", why(&error)));
@@ -51,7 +54,15 @@ pub async fn serve(
     let replica = replica
         .map_err(|error| at(format!("cannot open the log and the tables there: {error}")))?;
     let server = Rc::new(Server::new(replica.clone()));
-    let answering = race(calls.serve(server.clone()), server.work());
+    // It ends when its disk fails, so a read says enough.
+    let keeping = readiness::keep(readiness, &*server, async || true);
+    let working = async {
+        match race(server.work(), keeping).await {
+            Either::Left(ended) => ended,
+            Either::Right(never) => match never {},
+        }
+    };
+    let answering = race(calls.serve(server.clone()), working);
     let serving = race(replica.run(), answering);
     match unless_interrupted(serving).await.map_err(at)? {
         Some(Either::Left(stopped)) => Err(at(stopped.to_string())),

@@ -1,10 +1,12 @@
 //! Tables of a replicated service: requests go to a replica, and its answers come back. It keeps nothing, so there can
 //! be any number of gateways, beside clients or replicas.
 
-use super::door;
 use super::secure::Protection;
+use super::{door, readiness};
 use crate::delos::service::{Service, Unanswered, load};
 use plinth_delos::replica::messages::CallService;
+use plinth_runtime::readiness::Readiness;
+use plinth_runtime::{Either, race};
 use plinth_table::backend::{Answers, Problem};
 use plinth_table::proto::{Answer, Described, Description, Page, Query, Request};
 use plinth_table::serving::Operation;
@@ -13,12 +15,15 @@ use plinth_terminal::Outcome;
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::tls::TlsArguments;
 use prost::Message;
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
 
 /// A request without an answer in this time is given up: before its client gives up, who then would not hear why.
 const SECONDS: u64 = 25;
+/// The same of a look at the replicas.
+const SECONDS_OF_A_LOOK: u64 = 2;
 
 struct Gateway {
     service: Service,
@@ -69,7 +74,12 @@ impl Answers for Gateway {
     }
 }
 
-pub async fn serve(file: &Path, listen: SocketAddr, protection: Option<Protection>) -> Outcome {
+pub async fn serve(
+    file: &Path,
+    listen: SocketAddr,
+    protection: Option<Protection>,
+    readiness: &RefCell<Readiness>,
+) -> Outcome {
     // The options are about clients.
     let file = load(file, &TlsArguments::default()).await;
     let file = file.map_err(|line| match protection {
@@ -81,7 +91,26 @@ pub async fn serve(file: &Path, listen: SocketAddr, protection: Option<Protectio
     let service = Service::of(file, SECONDS);
     check_kind(&service).await?;
     let calls = door::open(listen, protection)?;
-    let serving = calls.serve(Rc::new(Gateway { service }));
+    let gateway = Rc::new(Gateway { service });
+    let mut before = None;
+    // Replicas of an idle service append, too: each says at least once a second how far it is.
+    let has_grown = async || {
+        let seen = gateway.service.again(SECONDS_OF_A_LOOK).look().await;
+        let statuses = seen
+            .iter()
+            .flatten()
+            .filter_map(|seen| seen.status.as_ref());
+        let end = statuses.map(|status| status.applied).max();
+        let former = std::mem::replace(&mut before, end);
+        former.is_some() && former < end
+    };
+    let keeping = readiness::keep(readiness, &*gateway, has_grown);
+    let serving = async {
+        match race(calls.serve(gateway.clone()), keeping).await {
+            Either::Left(ended) => ended,
+            Either::Right(never) => match never {},
+        }
+    };
     let ended = unless_interrupted(serving).await.map(drop);
     ended.map_err(|line| format!("table {listen}: {line}"))
 }

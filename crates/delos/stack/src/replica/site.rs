@@ -180,6 +180,9 @@ impl Site {
         };
         let samples = async {
             loop {
+                if let Some(identity) = self.identity.get() {
+                    page.name_cluster(&identity.service.key());
+                }
                 let mut out = Samples::of_process(self.config.address());
                 let verdict = self.verdict();
                 self.readiness.borrow().add_to(&mut out, &verdict);

@@ -24,7 +24,7 @@ use plinth_runtime::random::Generator;
 use plinth_runtime::{join_all, now};
 use plinth_terminal::choices::among;
 use plinth_terminal::connect::{ClusterArguments, Connection};
-use plinth_terminal::numbers::within;
+use plinth_terminal::numbers::{bytes_within, within};
 use plinth_terminal::{Outcome, ports};
 use redis::Redis;
 use serde_json::json;
@@ -42,7 +42,7 @@ pub struct Plan {
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = within::<u64>(1..=100_000_000))]
     rows: u64,
     /// Bytes of a value
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = within::<u32>(24..=3000))]
+    #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = bytes_within::<u32>(24..=3000))]
     value_bytes: u32,
     /// Clients, each with one request at a time
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = within::<u32>(1..=10_000))]

@@ -16,7 +16,7 @@ use plinth_runtime::random::Generator;
 use plinth_runtime::{Duration, Either, Instant, now, race, sleep, timeout, yield_now};
 use plinth_terminal::Outcome;
 use plinth_terminal::children::first_end;
-use plinth_terminal::numbers::within;
+use plinth_terminal::numbers::{bytes_within, within};
 use serde_json::json;
 use std::cell::Cell;
 use std::os::unix::fs::MetadataExt;
@@ -40,7 +40,7 @@ pub struct Plan {
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = within::<u32>(1..=100_000_000))]
     objects: u32,
     /// Bytes of an object
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = within::<u32>(24..=4096))]
+    #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = bytes_within::<u32>(24..=4096))]
     bytes: u32,
     /// Where replicas are that do not lead: memory, disk; each is measured
     #[arg(

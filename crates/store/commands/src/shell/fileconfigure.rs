@@ -5,6 +5,7 @@
 
 use plinth_control::management::ConfigChange;
 use plinth_core::config::FaultDomain;
+use plinth_core::similar::question;
 use plinth_core::{DatabaseConfig, EngineKind};
 use plinth_terminal::outputs::why_not_read;
 use plinth_terminal::text::without_mark;
@@ -49,6 +50,16 @@ fn parse(text: &str) -> Result<ConfigChange, String> {
     }
     Ok(change)
 }
+
+/// Members that say something.
+const MEMBERS: [&str; 6] = [
+    "redundancy_mode",
+    "storage_engine",
+    "logs",
+    "commit_proxies",
+    "grv_proxies",
+    "resolvers",
+];
 
 /// Sets what a member says.
 fn set(change: &mut ConfigChange, name: &str, value: &Value) -> Result<(), String> {
@@ -104,8 +115,9 @@ fn check(change: &ConfigChange, name: &str, value: &Value) -> Result<(), String>
         "usable_regions" => (Some(1.into()), ""),
         "tenant_mode" => (Some("optional_experimental".into()), ""),
         _ => {
+            let meant = question(name, MEMBERS);
             return Err(format!(
-                "there is no member `{name}'; the status document has those there are"
+                "there is no member `{name}'; {meant}the status document has those there are"
             ));
         }
     };

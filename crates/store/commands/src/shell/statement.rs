@@ -510,13 +510,18 @@ fn no_configuration(word: &str) -> String {
 
 fn parse_change(words: &[Vec<u8>]) -> Result<ConfigChange, String> {
     let mut change = ConfigChange::default();
+    let again = |word: &str, what: &str| Err(format!("configure: `{word}' is a second {what}"));
     for word in words {
         let said = String::from_utf8_lossy(word);
         let word = said.to_ascii_lowercase();
         if let Some(mode) = DatabaseConfig::parse_mode(&word) {
-            change.mode = Some(mode);
+            if change.mode.replace(mode).is_some() {
+                return again(&word, "number of copies");
+            }
         } else if let Some(engine) = EngineKind::parse(&word) {
-            change.engine = Some(engine);
+            if change.engine.replace(engine).is_some() {
+                return again(&word, "engine");
+            }
         } else {
             let bad = || no_configuration(&said);
             let (name, count) = word.split_once('=').ok_or_else(bad)?;
@@ -632,6 +637,11 @@ mod tests {
                 "`DUBLE' is not known; did you mean `double'?",
             ),
             ("configure FORCE", "usage: configure"),
+            (
+                "configure double triple",
+                "`triple' is a second number of copies",
+            ),
+            ("configure ssd memory", "`memory' is a second engine"),
             ("fileconfigure a b", "usage: fileconfigure [new] [force]"),
             ("datadistribution of", "did you mean `off'? usage: data"),
             ("datadistribution enable ssfailur", "`ssfailure'?"),

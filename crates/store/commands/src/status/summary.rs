@@ -92,7 +92,7 @@ pub fn summary(document: &Value, cluster_file: &str) -> String {
 }
 
 /// What the database is to its clients.
-fn database(document: &Value) -> String {
+pub fn database(document: &Value) -> String {
     let cluster = &document["cluster"];
     if let Some(why) = unanswered(cluster) {
         return format!("not created; {why}");

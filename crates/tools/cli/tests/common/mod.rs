@@ -390,10 +390,15 @@ impl Drop for Cluster {
 /// Makes `to` hold exactly what `from` holds.
 /// The status and the body of a page at a port of this machine.
 pub fn page_of(port: u16, path: &str) -> (u16, String) {
+    page_for(&format!("127.0.0.1:{port}"), port, path)
+}
+
+/// The same for who asks by another name.
+pub fn page_for(host: &str, port: u16, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("somebody listens");
     let limit = Some(Duration::from_secs(10));
     stream.set_read_timeout(limit).expect("a limit");
-    let request = format!("GET {path} HTTP/1.1\r\nHost: plinth\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("it is read");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("it answers");
