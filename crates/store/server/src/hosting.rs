@@ -16,8 +16,8 @@ use plinth_coordination::Coordinators;
 use plinth_core::{Epoch, Error, Result, Tag, Uid};
 use plinth_log::damaged::DamagedLog;
 use plinth_protocol::control::{
-    ClusterInfo, GetProcessStatus, GetWorkerStatus, KillRole, RecruitDistributor, SickDisk, WORKER,
-    WorkerStatus,
+    ClusterInfo, DamagedStorage, GetProcessStatus, GetWorkerStatus, KillRole, RecruitDistributor,
+    SickDisk, WORKER, WorkerStatus,
 };
 use plinth_protocol::database::WITHOUT_ID;
 use plinth_protocol::log::{LogSystem, RecruitLog};
@@ -87,7 +87,7 @@ pub struct Hosting {
     /// Log servers whose files are damaged, and of which it is not known yet whether the cluster can do without them.
     damaged_logs: RefCell<BTreeMap<Uid, Task<()>>>,
     /// Storage servers whose files are damaged, and that the cluster may still need.
-    damaged_storage: RefCell<BTreeSet<Uid>>,
+    damaged_storage: RefCell<BTreeMap<Uid, DamagedStorage>>,
     change: Notify,
     newest_epoch: Cell<Epoch>,
     registrations: RefCell<Vec<Registration>>,
@@ -182,7 +182,7 @@ impl Hosting {
     fn not_back(self: &Rc<Self>, id: Uid, stored: Stored, error: Error) -> Result<()> {
         match stored {
             _ if is_the_disks(error) => self.come_back_later(id, stored, error),
-            _ if !is_damage(error) => return Err(error),
+            _ if !error.is_damage() => return Err(error),
             Stored::Log(_) => self.give_up_log_later(id, error),
             Stored::Storage(_) => self.storage_cannot_start(id, error),
         }
@@ -696,10 +696,6 @@ impl Hosting {
             trace!("RemovalFailed", "id" => id, "error" => error); // litter: the next start tries again
         }
     }
-}
-
-fn is_damage(error: Error) -> bool {
-    matches!(error, Error::checksum_failed | Error::file_corrupt)
 }
 
 /// True if the disk failed an operation. The data on it may be intact.

@@ -11,26 +11,27 @@
 //! are whole. Copies with different damage heal each other: a part that one cannot read is read from another.
 
 use super::revival::{Stored, is_forgotten};
-use super::{Hosting, is_damage, is_the_disks};
+use super::{Hosting, is_the_disks};
 use crate::data_directory::DAMAGED;
 use plinth_core::{Error, Tag, Uid};
-use plinth_protocol::control::ClusterInfo;
+use plinth_engine::{DamagedPart, FileDamage};
+use plinth_protocol::control::{self, ClusterInfo, DAMAGED_PARTS_MAX, DamagedStorage};
 use plinth_protocol::log::LogSystem;
 use plinth_protocol::role::Role;
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Either, probe, trace, trace_warn};
-use std::convert::Infallible;
+use plinth_storage::server::Damage;
 use std::path::Path;
 use std::rc::{Rc, Weak};
 
 impl Hosting {
     /// Storage servers whose files are damaged.
-    pub fn damaged_storage(&self) -> Vec<Uid> {
-        self.damaged_storage.borrow().iter().copied().collect()
+    pub fn damaged_storage(&self) -> Vec<DamagedStorage> {
+        self.damaged_storage.borrow().values().cloned().collect()
     }
 
     pub(super) fn is_damaged(&self, id: Uid) -> bool {
-        self.damaged_storage.borrow().contains(&id)
+        self.damaged_storage.borrow().contains_key(&id)
     }
 
     /// True if the database has one copy of everything.
@@ -44,28 +45,32 @@ impl Hosting {
         hosting: Weak<Self>,
         id: Uid,
         tag: Tag,
-        damaged: Watch<Option<Error>>,
+        damaged: Watch<Option<Damage>>,
         life: impl Future<Output = Error>,
     ) {
         let noting = async {
-            damaged.wait_until(Option::is_some).await;
-            if let (Some(hosting), Some(error)) = (hosting.upgrade(), damaged.get()) {
-                probe!("damaged_replica_serves_on");
-                hosting.note_damage(id, error);
+            loop {
+                let changed = damaged.changed();
+                if let (Some(hosting), Some(Damage { error, files })) =
+                    (hosting.upgrade(), damaged.get())
+                {
+                    probe!("damaged_replica_serves_on");
+                    hosting.note_damage(id, error, files);
+                }
+                changed.await;
             }
-            std::future::pending::<Infallible>().await
         };
         let error = match plinth_runtime::race(life, noting).await {
             Either::Left(error) => error,
-            Either::Right(never) => match never {},
+            Either::Right(()) => return,
         };
         let Some(hosting) = hosting.upgrade() else {
             return;
         };
         // After an error of the disk nothing is known to be damaged: the server comes back when the disk works, and
         // the distributor does not wait long for it.
-        if is_damage(error) {
-            hosting.note_damage(id, error);
+        if error.is_damage() {
+            hosting.note_damage(id, error, FileDamage::default());
         } else if !is_the_disks(error) {
             let place = hosting.directory.storage_prefix(id);
             return hosting.ends_of(Role::Storage, &place, error);
@@ -73,16 +78,28 @@ impl Hosting {
         hosting.come_back_later(id, Stored::Storage(Some(tag)), error);
     }
 
-    /// From now on the distributor gives its data to others. If the database has one copy, the process ends.
-    fn note_damage(&self, id: Uid, error: Error) {
-        // The engine has reported the exact place.
+    /// From now on the distributor gives its data to others. If the database has one copy, the process ends. Called
+    /// again when more is known.
+    fn note_damage(&self, id: Uid, error: Error, files: FileDamage) {
         let place = self.directory.storage_prefix(id);
-        trace_warn!("StorageDamaged", "place" => place.display(), "error" => error);
         if self.has_one_copy() {
+            trace_warn!("StorageDamaged", "place" => place.display(), "error" => error);
             return self.ends_of(Role::Storage, &place, error);
         }
-        self.damaged_storage.borrow_mut().insert(id);
-        self.change.notify_all();
+        let mut all = self.damaged_storage.borrow_mut();
+        let before = all.get(&id);
+        if before.is_none() {
+            // The engine has reported the exact place.
+            trace_warn!("StorageDamaged", "place" => place.display(), "error" => error);
+        }
+        let now = match before {
+            Some(before) if files.parts.is_empty() => before.clone(),
+            _ => told(id, &place, &files),
+        };
+        if before != Some(&now) {
+            all.insert(id, now);
+            self.change.notify_all();
+        }
     }
 
     /// Handles a storage server whose files cannot be opened because they are damaged. They stay where they are until
@@ -90,7 +107,7 @@ impl Hosting {
     /// known as soon as the worker hears of the cluster.
     pub(super) fn storage_cannot_start(self: &Rc<Self>, id: Uid, error: Error) {
         probe!("damaged_replica_at_start");
-        self.note_damage(id, error);
+        self.note_damage(id, error, FileDamage::default());
         let (hosting, info, system) = (
             Rc::downgrade(self),
             self.info.clone(),
@@ -165,5 +182,25 @@ impl Hosting {
     fn ends_of(&self, role: Role, path: &Path, error: Error) {
         let line = format!("{role} server {} cannot go on: {error}", path.display());
         self.fatal.set(Some(line));
+    }
+}
+
+/// What the cluster is told of damage. The file is not known if it could not be opened.
+fn told(id: Uid, place: &Path, files: &FileDamage) -> DamagedStorage {
+    let file = match files.parts.is_empty() {
+        true => place,
+        false => &files.file,
+    };
+    let part = |part: &DamagedPart| {
+        let keys = part.keys.as_ref();
+        let (begin, end) = keys.map_or((&[][..], &[][..]), |keys| (&keys.begin, &keys.end));
+        control::DamagedPart::new(part.at, begin, end)
+    };
+    let parts = files.parts.iter().take(DAMAGED_PARTS_MAX);
+    DamagedStorage {
+        id,
+        file: file.display().to_string(),
+        parts: parts.map(part).collect(),
+        more: files.parts.len().saturating_sub(DAMAGED_PARTS_MAX) as u32,
     }
 }
