@@ -15,6 +15,7 @@ use plinth_control::{distributor, ratekeeper};
 use plinth_coordination::Coordinators;
 use plinth_core::{Epoch, Error, Result, Tag, Uid};
 use plinth_log::damaged::DamagedLog;
+use plinth_log::serve::Reopened;
 use plinth_protocol::control::{
     ClusterInfo, DamagedStorage, GetProcessStatus, GetWorkerStatus, KillRole, RecruitDistributor,
     SickDisk, WORKER, WorkerStatus,
@@ -86,6 +87,8 @@ pub struct Hosting {
     unclaimed: RefCell<BTreeSet<Uid>>,
     /// Log servers whose files are damaged, and of which it is not known yet whether the cluster can do without them.
     damaged_logs: RefCell<BTreeMap<Uid, Task<()>>>,
+    /// Log servers that serve what can be read of damaged files.
+    logs_with_holes: RefCell<BTreeSet<Uid>>,
     /// Storage servers whose files are damaged, and that the cluster may still need.
     damaged_storage: RefCell<BTreeMap<Uid, DamagedStorage>>,
     change: Notify,
@@ -130,6 +133,7 @@ impl Hosting {
             roles: RefCell::default(),
             unclaimed: RefCell::default(),
             damaged_logs: RefCell::default(),
+            logs_with_holes: RefCell::default(),
             damaged_storage: RefCell::default(),
             change: Notify::new(),
             newest_epoch: Cell::new(0),
@@ -192,9 +196,16 @@ impl Hosting {
     async fn bring_back_log(self: &Rc<Self>, id: Uid) -> Result<()> {
         let (prefix, info) = (self.directory.log_prefix(id), self.info.clone());
         match plinth_log::serve::reopen(&self.transport, &prefix, id, info).await? {
-            Some((epoch, life)) => {
+            Some(Reopened {
+                epoch,
+                life,
+                damage,
+            }) => {
                 trace!("LogReopened", "id" => id, "epoch" => epoch);
-                self.host_log(id, epoch, life);
+                match damage {
+                    Some(lost) => self.host_damaged_log(id, epoch, lost, life),
+                    None => self.host_log(id, epoch, life),
+                }
             }
             // Made but never used, because its recruitment was never confirmed.
             None => self.remove_files(id).await,
@@ -688,7 +699,7 @@ impl Hosting {
                 "done" => set.is_ok());
             return;
         }
-        if self.is_damaged(id) {
+        if self.is_damaged(id) || self.logs_with_holes.borrow_mut().remove(&id) {
             return self.set_damaged_aside(id).await;
         }
         probe!("worker_removes_role_files");

@@ -11,18 +11,23 @@
 //! are whole. Copies with different damage heal each other: a part that one cannot read is read from another.
 
 use super::revival::{Stored, is_forgotten};
-use super::{Hosting, is_the_disks};
+use super::{Hosting, Kind, is_the_disks};
 use crate::data_directory::DAMAGED;
-use plinth_core::{Error, Tag, Uid};
+use plinth_core::{Epoch, Error, Tag, Uid, Version};
 use plinth_engine::{DamagedPart, FileDamage};
+use plinth_log::damaged::DamagedLog;
+use plinth_log::serve::Life;
 use plinth_protocol::control::{self, ClusterInfo, DAMAGED_PARTS_MAX, DamagedStorage};
 use plinth_protocol::log::LogSystem;
 use plinth_protocol::role::Role;
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Either, probe, trace, trace_warn};
+use plinth_runtime::{Either, planted, probe, trace, trace_warn};
 use plinth_storage::server::Damage;
 use std::path::Path;
 use std::rc::{Rc, Weak};
+
+/// Ranges of lost versions that the last line of a process names.
+const LOST_NAMED: usize = 4;
 
 impl Hosting {
     /// Storage servers whose files are damaged.
@@ -55,6 +60,14 @@ impl Hosting {
                     (hosting.upgrade(), damaged.get())
                 {
                     probe!("damaged_replica_serves_on");
+                    if planted!(
+                        "last_copy_set_aside",
+                        "a damaged copy is set aside because others have the data, whatever they can read"
+                    ) {
+                        plinth_runtime::spawn("set aside", hosting.sets_last_copy_aside(id))
+                            .detach();
+                        return;
+                    }
                     hosting.note_damage(id, error, files);
                 }
                 changed.await;
@@ -76,6 +89,14 @@ impl Hosting {
             return hosting.ends_of(Role::Storage, &place, error);
         }
         hosting.come_back_later(id, Stored::Storage(Some(tag)), error);
+    }
+
+    /// What a planted fault does.
+    async fn sets_last_copy_aside(self: Rc<Self>, id: Uid) {
+        let ended = self.roles.borrow_mut().remove(&id);
+        drop(ended);
+        self.change.notify_all();
+        self.set_damaged_aside(id).await;
     }
 
     /// From now on the distributor gives its data to others. If the database has one copy, the process ends. Called
@@ -155,6 +176,44 @@ impl Hosting {
         }
         self.damaged_storage.borrow_mut().remove(&id);
         self.change.notify_all();
+    }
+
+    /// Hosts a log server that serves what can be read of its files. They stay where they are until no generation
+    /// names it. If a recovery says that nobody has what it cannot read, its process ends and reports that.
+    pub(super) fn host_damaged_log(
+        self: &Rc<Self>,
+        id: Uid,
+        epoch: Epoch,
+        lost: Vec<(Version, Version)>,
+        life: Life,
+    ) {
+        probe!("damaged_log_serves_what_is_left");
+        let place = self.directory.log_prefix(id);
+        // The disk queue has reported the exact places.
+        trace_warn!("LogDamaged", "place" => place.display(), "epoch" => epoch);
+        self.logs_with_holes.borrow_mut().insert(id);
+        let answering = DamagedLog::beside(&self.transport, id);
+        let hosting = Rc::downgrade(self);
+        self.host(id, Kind::Log(epoch), Role::Log, async move {
+            let ended = plinth_runtime::race(life, answering.needed()).await;
+            let Some(hosting) = hosting.upgrade() else {
+                return;
+            };
+            match ended {
+                Either::Left(error) => hosting.come_back_later(id, Stored::Log(Some(epoch)), error),
+                Either::Right(()) => {
+                    let lost = lost.iter().take(LOST_NAMED);
+                    let lost = lost.map(|(after, up_to)| format!("{} to {up_to}", after + 1));
+                    let lost = lost.collect::<Vec<_>>().join(", ");
+                    let line = format!(
+                        "log server {} cannot go on: its files are damaged, its trace names the blocks; some of the \
+                         versions {lost} are nowhere else",
+                        place.display()
+                    );
+                    hosting.fatal.set(Some(line));
+                }
+            }
+        });
     }
 
     /// Sets the files of a log server aside if others have what they hold; otherwise ends the process with a line.
