@@ -8,7 +8,7 @@ use plinth_core::distribution::Distribution;
 use plinth_core::system_keys::{CONFIG, DATABASE_LOCK, ShardRecord};
 use plinth_core::{Error, Tag, Uid};
 use plinth_protocol::control::RegisterWorker;
-use plinth_runtime::unix_time_ms;
+use plinth_runtime::{planted, unix_time_ms};
 use std::collections::BTreeMap;
 
 pub struct Replicas {
@@ -65,6 +65,10 @@ impl Replicas {
 /// True if a storage server that is there counts as a replica of all that it holds: it could serve it alone.
 pub fn counts_as_replica(host: &RegisterWorker, id: &Uid) -> bool {
     !host.is_damaged(id)
+        || planted!(
+            "damaged_copy_counts",
+            "status counts a copy whose files are damaged as one that could serve"
+        )
 }
 
 pub async fn count_replicas(cluster: &Cluster) -> plinth_core::Result<Replicas> {
