@@ -226,6 +226,11 @@ impl Error {
     pub fn code(self) -> u16 {
         self.0
     }
+
+    /// True if it says that a file is damaged. What is intact in it can still be read.
+    pub fn is_damage(self) -> bool {
+        matches!(self, Error::checksum_failed | Error::file_corrupt)
+    }
     fn row(self) -> Option<&'static (u16, &'static str, &'static str)> {
         TABLE
             .binary_search_by_key(&self.0, |row| row.0)

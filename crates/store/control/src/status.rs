@@ -7,6 +7,7 @@
 mod asked;
 mod configuration;
 mod counters;
+mod damage;
 mod data;
 mod distribution;
 mod latency;
@@ -75,7 +76,7 @@ pub(crate) async fn document(cluster: &Cluster) -> String {
         "protocol_version": format!("{PROTOCOL_VERSION:x}"),
         "qos": qos::qos(&facts),
         "recovery_state": recovery_state(cluster, &facts, config.as_ref()),
-        "storage_servers": facts.storage.iter().map(storage_server).collect::<Vec<_>>(),
+        "storage_servers": facts.storage.iter().map(|server| storage_server(&facts, server)).collect::<Vec<_>>(),
         "workload": workload::workload(&facts),
     });
     distribution::add(&mut document, &facts);
@@ -124,7 +125,15 @@ fn log_server(log: &LogServer) -> Value {
     })
 }
 
-fn storage_server(server: &StorageServer) -> Value {
+fn storage_server(facts: &Facts, server: &StorageServer) -> Value {
+    let mut said = what_storage_says(server);
+    if let Some(damaged) = damage::of(&facts.workers, server.id) {
+        said["damaged"] = damage::json(damaged);
+    }
+    said
+}
+
+fn what_storage_says(server: &StorageServer) -> Value {
     let address = server.address.or(server.last_address);
     let (id, address) = (server.id.to_string(), address.map(|a| a.to_string()));
     let Some(status) = &server.status else {
@@ -178,24 +187,8 @@ fn messages(cluster: &Cluster, facts: &Facts, available: bool) -> Vec<Value> {
             "description": format!("disks that fail or hang: at {}", addresses.join(", ")),
         }));
     }
-    messages.extend(damaged_storage(workers));
+    messages.extend(damage::message(workers));
     messages
-}
-
-/// A message about storage servers whose files are damaged, if there are any.
-fn damaged_storage(workers: &Workers) -> Option<Value> {
-    let damaged = workers.values().filter(|worker| !worker.damaged.is_empty());
-    let addresses: Vec<String> = damaged.map(|w| w.worker.address.to_string()).collect();
-    (!addresses.is_empty()).then(|| {
-        json!({
-            "name": "damaged_storage",
-            "description": format!(
-                "files of storage servers are damaged: at {}; what is intact is served, and others get it; keep these \
-                 servers running, and see docs/operating.md, Damaged files",
-                addresses.join(", ")
-            ),
-        })
-    })
 }
 
 /// A message about coordinators that have lost their registers, if there are any.

@@ -15,6 +15,7 @@
 //! another commit has begun; an `Ok` before the sync returned.
 
 pub mod batch;
+mod damage;
 mod failure;
 pub mod knobs;
 pub mod memory;
@@ -24,6 +25,7 @@ pub mod ssd;
 mod tests;
 
 pub use batch::{NetEffect, Op, WriteBatch};
+pub use damage::{DamagedPart, FileDamage};
 
 use bytes::Bytes;
 use plinth_core::{EngineKind, Result};
@@ -97,9 +99,19 @@ pub trait KeyValueStore {
     fn kind(&self) -> EngineKind;
 
     /// Opens the files again after an error that says that they are damaged. Then all can be read that is intact, as
-    /// of the last commit that went through. Fails if the files cannot be opened, or no longer work for another
-    /// reason.
+    /// of the last commit that went through, and what is known to be damaged is refused without a look at the disk.
+    /// Fails if the files cannot be opened, or no longer work for another reason.
     fn open_again(&self) -> LocalBoxFuture<'_, Result<()>>;
+
+    /// True if nothing can be read until the files are [opened again](Self::open_again).
+    fn has_failed(&self) -> bool {
+        false
+    }
+
+    /// What is known to be damaged.
+    fn damage(&self) -> FileDamage {
+        FileDamage::default()
+    }
 
     /// Releases the files. Nothing committed depends on it.
     fn close(self: Rc<Self>) -> LocalBoxFuture<'static, Result<()>>;

@@ -593,6 +593,10 @@ impl KeyValueStore for MemoryEngine {
         Box::pin(async { self.check() })
     }
 
+    fn has_failed(&self) -> bool {
+        self.failed.get().is_some()
+    }
+
     fn close(self: Rc<Self>) -> LocalBoxFuture<'static, Result<()>> {
         Box::pin(async { Ok(()) })
     }

@@ -22,18 +22,20 @@ mod frames;
 mod row_cache;
 
 use crate::batch::{NetEffect, WriteBatch};
+use crate::damage::{DamagedRanges, FileDamage, Met, Reach};
 use crate::failure::{damage, disk_failure};
 use crate::{KeyValueStore, LocalBoxFuture, Wanted, parent_dir};
 use bytes::Bytes;
-use frames::{Backend, BlockFile, Frames, as_commit, cold_reads_here};
-use plinth_core::key::is_single_key;
+use frames::{Backend, BlockFile, DamagedBlock, Frames, as_commit, cold_reads_here};
+use plinth_core::key::{is_single_key, key_after};
 use plinth_core::{EngineKind, Error, Result};
 use plinth_runtime::disk::Synced;
 use plinth_runtime::{
     Boxed, Duration, Instant, Pace, buggify, disk, now, offload, probe, trace, trace_warn,
 };
 use redb::{
-    Builder, Database, ReadOnlyTable, ReadableDatabase, StorageError, Table, TableDefinition,
+    AccessGuard, Builder, Database, ReadOnlyTable, ReadableDatabase, StorageError, Table,
+    TableDefinition,
 };
 use row_cache::{Removed, RemovedRows, RowCache};
 use std::cell::{Cell, RefCell};
@@ -71,6 +73,8 @@ pub struct SsdEngine {
     /// Cached rows of that state.
     row_cache: RefCell<RowCache>,
     failed: Cell<Option<Error>>,
+    /// Kept while the engine lives, however often its file is opened again.
+    damaged: RefCell<DamagedRanges>,
     committing: Cell<bool>,
     coldness: Coldness,
 }
@@ -105,7 +109,7 @@ fn database_error(error: impl Into<redb::Error>) -> redb::Error {
     error.into()
 }
 
-/// Opens the tree in `file`, or makes one if the file is empty. Blocks.
+/// Opens the tree in `file`, or makes one if the file is empty. `before` is one that had it. Blocks.
 ///
 /// A torn write of a crash is never read: the header of a two-phase commit is written after everything that it leads
 /// to is on disk. So a wrong checksum is damage from the first read on. It never reaches the tree, which does not
@@ -113,8 +117,9 @@ fn database_error(error: impl Into<redb::Error>) -> redb::Error {
 fn open_tree<F: BlockFile>(
     file: F,
     cache_bytes: usize,
+    before: Option<&Tree<F>>,
 ) -> std::result::Result<Tree<F>, redb::Error> {
-    let frames = Frames::open(file)?;
+    let frames = Frames::open(file, before.map(|tree| &*tree.frames))?;
     let database = Builder::new()
         .set_cache_size(cache_bytes)
         .create_with_backend(Backend(frames.clone()));
@@ -243,23 +248,24 @@ impl SsdEngine {
                 rows: RefCell::new(None),
                 row_cache: RefCell::new(RowCache::new(rows_bytes, plinth_runtime::random::u64())),
                 failed: Cell::new(None),
+                damaged: RefCell::default(),
                 committing: Cell::new(false),
                 coldness: Coldness::default(),
             };
-            engine.open_file(!exists).await?;
+            engine.open_file(!exists, None).await?;
             engine.publish(&open_path).await?;
             trace!("SsdEngineOpened", "file" => engine.path.display(), "bytes" => engine.bytes_used());
             Ok(Rc::new(engine))
         })
     }
 
-    /// Opens the tree in the file and takes its last state for reading.
-    async fn open_file(&self, is_new: bool) -> Result<()> {
+    /// Opens the tree in the file and takes its last state for reading. `before` is the one that had the file.
+    async fn open_file(&self, is_new: bool, before: Option<Arc<Tree>>) -> Result<()> {
         self.row_cache.borrow_mut().clear();
         let (file, cache_bytes) = (self.file.blocking(), self.cache_bytes);
         let mut removed = self.row_cache.borrow().removed_rows();
         let opened = self.file.offload(true, move || {
-            let tree = open_tree(file, cache_bytes)?;
+            let tree = open_tree(file, cache_bytes, before.as_deref())?;
             if is_new {
                 tree.commit(&WriteBatch::new().net_effect(), &mut removed)?;
             }
@@ -268,7 +274,7 @@ impl SsdEngine {
         });
         let (tree, rows) = opened
             .await
-            .map_err(|error| self.failure("open", error, None))?;
+            .map_err(|error| self.failure("open", error, None, None))?;
         if tree.frames.is_full() {
             return Err(Error::disk_full);
         }
@@ -288,14 +294,15 @@ impl SsdEngine {
         let Some(error) = self.failed.get() else {
             return Ok(());
         };
-        if !matches!(error, Error::checksum_failed | Error::file_corrupt) {
+        if !error.is_damage() {
             return Err(error);
         }
         *self.rows.borrow_mut() = None;
-        if let Some(left) = self.tree.borrow_mut().take() {
+        let left = self.tree.borrow_mut().take();
+        if let Some(left) = &left {
             left.frames.leave();
         }
-        self.open_file(false).await?;
+        self.open_file(false, left).await?;
         self.failed.set(None);
         probe!("ssd_engine_opens_again_after_damage");
         Ok(())
@@ -319,15 +326,27 @@ impl SsdEngine {
         self.failed.get().map_or(Ok(()), Err)
     }
 
-    /// The code of an error of the tree. Emits an event that names the place.
+    /// The code of an error of the tree. Emits an event that names the place, once for each.
     fn failure(
         &self,
         doing: &str,
         error: redb::Error,
         frames: Option<&Frames<disk::BlockingFile>>,
+        place: Option<Met>,
     ) -> Error {
-        if let Some(at) = frames.and_then(Frames::damaged_at) {
-            return damage(&self.path, at, Error::checksum_failed, "block");
+        let met = match &error {
+            redb::Error::Io(error) => DamagedBlock::of(error),
+            _ => None,
+        };
+        if let Some(DamagedBlock { at, what }) = met {
+            if self.damaged.borrow_mut().note(at, place) {
+                damage(&self.path, at, Error::checksum_failed, what);
+            }
+            return Error::checksum_failed;
+        }
+        // Another read has met it, and this one comes too late.
+        if frames.and_then(Frames::damaged_at).is_some() {
+            return Error::checksum_failed;
         }
         match error {
             redb::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
@@ -343,13 +362,10 @@ impl SsdEngine {
         }
     }
 
-    fn read_failure(&self, error: StorageError) -> Error {
+    fn read_failure(&self, error: StorageError, place: Met) -> Error {
         let tree = self.tree.borrow().clone();
-        let code = self.failure(
-            "read",
-            error.into(),
-            tree.as_ref().map(|tree| &*tree.frames),
-        );
+        let frames = tree.as_ref().map(|tree| &*tree.frames);
+        let code = self.failure("read", error.into(), frames, Some(place));
         self.failed.set(Some(code));
         code
     }
@@ -387,14 +403,25 @@ impl SsdEngine {
         if tree.frames.is_full() {
             // The tree's present state is not on disk. The last committed state is: open the file again from there.
             probe!("ssd engine: the disk is full");
-            drop((tree, committed));
-            self.open_file(false).await?;
+            drop(committed);
+            self.open_file(false, Some(tree)).await?;
             return Err(Error::disk_full);
         }
         let (synced, rows, batch, removed) =
-            committed.map_err(|error| self.failure("commit", error, Some(&tree.frames)))?;
+            committed.map_err(|error| self.failure("commit", error, Some(&tree.frames), None))?;
+        self.forget_made_anew(&batch);
         self.show(rows, &batch, removed).await;
         Ok(synced.expect("a commit of the tree syncs"))
+    }
+
+    /// Damage is known no more where a commit has written all anew.
+    fn forget_made_anew(&self, batch: &WriteBatch) {
+        let mut damaged = self.damaged.borrow_mut();
+        if !damaged.is_empty() {
+            let clears = batch.net_effect().clears;
+            let made_anew = |(begin, end): &(&[u8], &[u8])| damaged.made_anew(begin, end);
+            clears.iter().for_each(made_anew);
+        }
     }
 
     /// Shows readers the committed state. A row that the commit changes leaves the row cache before that and comes
@@ -447,26 +474,76 @@ impl SsdEngine {
         }
         let rows = self.rows.borrow();
         let rows = rows.as_ref().ok_or(Error::operation_cancelled)?;
+        let last = self.last_before_damage((begin, end), reverse)?;
         let cold_before = cold_reads_here();
         let ends_early = warm_only && buggify!();
+        let met = |shown: Option<&[u8]>| Self::met((begin, end), reverse, shown);
         let mut range = rows
             .range(begin..end)
-            .map_err(|error| self.read_failure(error))?;
+            .map_err(|error| self.read_failure(error, met(None)))?;
+        let mut shown: Option<AccessGuard<'_, &[u8]>> = None;
         while let Some(row) = if reverse {
             range.next_back()
         } else {
             range.next()
         } {
-            let (key, value) = row.map_err(|error| self.read_failure(error))?;
-            let key = key.value();
-            if !visit(key, value.value()) {
+            let (key, value) = row.map_err(|error| {
+                let shown = shown.as_ref().map(AccessGuard::value);
+                self.read_failure(error, met(shown))
+            })?;
+            if !visit(key.value(), value.value()) {
                 break;
             }
             if warm_only && (ends_early || cold_reads_here() != cold_before) {
-                return Ok(Some(Bytes::copy_from_slice(key)));
+                return Ok(Some(Bytes::copy_from_slice(key.value())));
             }
+            if last.as_ref().is_some_and(|last| last == key.value()) {
+                probe!("ssd_engine_stops_before_known_damage");
+                return Err(Error::checksum_failed);
+            }
+            shown = Some(key);
         }
         Ok(None)
+    }
+
+    /// The last row that a read of a range may ask for, if damage is known behind it. Fails if it begins with damage.
+    fn last_before_damage(
+        &self,
+        (begin, end): (&[u8], &[u8]),
+        reverse: bool,
+    ) -> Result<Option<Bytes>> {
+        let damaged = self.damaged.borrow();
+        if damaged.is_empty() {
+            return Ok(None); // in the hot path
+        }
+        let reach = match reverse {
+            true => damaged.reach_back(begin, end),
+            false => damaged.reach(begin, end),
+        };
+        match reach {
+            Reach::All => Ok(None),
+            Reach::Until(last) => Ok(last.map(Bytes::copy_from_slice)),
+            Reach::Nothing => Err(Error::checksum_failed),
+        }
+    }
+
+    /// The place that a read of a range does not get past, behind the last row that it has shown.
+    fn met((begin, end): (&[u8], &[u8]), reverse: bool, last: Option<&[u8]>) -> Met {
+        let shown = last.is_some();
+        match (reverse, last) {
+            (false, None) => Met::From {
+                key: Bytes::copy_from_slice(begin),
+                shown,
+            },
+            (false, Some(last)) => Met::From {
+                key: key_after(last),
+                shown,
+            },
+            (true, last) => Met::Before {
+                key: Bytes::copy_from_slice(last.unwrap_or(end)),
+                shown,
+            },
+        }
     }
 }
 
@@ -485,6 +562,9 @@ impl KeyValueStore for SsdEngine {
         if let Some(value) = self.row_cache.borrow().get(key) {
             return Ok(Some(value));
         }
+        if self.damaged.borrow().has(key) {
+            return Err(Error::checksum_failed);
+        }
         match rows.get(key) {
             Ok(None) => Ok(None),
             Ok(Some(found)) => {
@@ -492,7 +572,7 @@ impl KeyValueStore for SsdEngine {
                 self.row_cache.borrow_mut().keep(key, value);
                 Ok(Some(Bytes::copy_from_slice(value)))
             }
-            Err(error) => Err(self.read_failure(error)),
+            Err(error) => Err(self.read_failure(error, Met::Key(Bytes::copy_from_slice(key)))),
         }
     }
 
@@ -547,6 +627,17 @@ impl KeyValueStore for SsdEngine {
 
     fn open_again(&self) -> LocalBoxFuture<'_, Result<()>> {
         Box::pin(SsdEngine::open_again(self))
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failed.get().is_some()
+    }
+
+    fn damage(&self) -> FileDamage {
+        FileDamage {
+            file: self.path.clone(),
+            parts: self.damaged.borrow().parts(),
+        }
     }
 
     fn bytes_used(&self) -> u64 {

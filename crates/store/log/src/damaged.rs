@@ -8,22 +8,29 @@ use plinth_runtime::sync::Watch;
 
 pub struct DamagedLog {
     is_needed: Watch<bool>,
-    _serving: [Registration; 2],
+    _serving: Vec<Registration>,
 }
 
 impl DamagedLog {
     pub fn answer_for(transport: &Transport, id: Uid) -> Self {
+        let mut answering = Self::beside(transport, id);
+        let sealing =
+            transport.serve::<Seal>(id, |_, responder| responder.fail(Error::file_corrupt));
+        answering._serving.push(sealing);
+        answering
+    }
+
+    /// Beside a log server that serves what can be read of its files.
+    pub fn beside(transport: &Transport, id: Uid) -> Self {
         let is_needed = Watch::new(false);
         let needed = is_needed.clone();
+        let need = transport.serve::<NeedDamagedLog>(id, move |_, responder| {
+            needed.set(true);
+            responder.ok(());
+        });
         DamagedLog {
             is_needed,
-            _serving: [
-                transport.serve::<Seal>(id, |_, responder| responder.fail(Error::file_corrupt)),
-                transport.serve::<NeedDamagedLog>(id, move |_, responder| {
-                    needed.set(true);
-                    responder.ok(());
-                }),
-            ],
+            _serving: vec![need],
         }
     }
 

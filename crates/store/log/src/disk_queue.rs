@@ -169,6 +169,11 @@ pub struct DiskQueue {
     /// The next segment, made in the background.
     next: Option<Task<std::io::Result<Segment>>>,
     spare: VecDeque<PathBuf>,
+    /// Damaged blocks were left out. In a segment, reads go on from the first place to the second.
+    is_damaged: bool,
+    gaps: BTreeMap<Position, Position>,
+    /// The first block was found behind damage.
+    begins_behind_damage: bool,
 }
 
 fn segment_path(prefix: &Path, number: u32) -> PathBuf {
@@ -208,6 +213,9 @@ impl DiskQueue {
             last: None,
             next: None,
             spare: VecDeque::new(),
+            is_damaged: false,
+            gaps: BTreeMap::new(),
+            begins_behind_damage: false,
         };
         queue.prepare_next();
         Ok(queue)
@@ -218,6 +226,24 @@ impl DiskQueue {
     pub async fn open(
         prefix: &Path,
         id: Uid,
+        visit: impl FnMut(Persisted, Bytes) -> Result<()>,
+    ) -> Result<Option<Self>> {
+        Self::open_with(prefix, id, false, visit).await
+    }
+
+    /// Opens a queue that is damaged, and shows every block that can be read.
+    pub async fn open_what_is_left(
+        prefix: &Path,
+        id: Uid,
+        visit: impl FnMut(Persisted, Bytes) -> Result<()>,
+    ) -> Result<Option<Self>> {
+        Self::open_with(prefix, id, true, visit).await
+    }
+
+    async fn open_with(
+        prefix: &Path,
+        id: Uid,
+        leaves_out_damage: bool,
         mut visit: impl FnMut(Persisted, Bytes) -> Result<()>,
     ) -> Result<Option<Self>> {
         let numbers = existing_segments(prefix)
@@ -231,6 +257,9 @@ impl DiskQueue {
             last: None,
             next: None,
             spare: VecDeque::new(),
+            is_damaged: leaves_out_damage,
+            gaps: BTreeMap::new(),
+            begins_behind_damage: false,
         };
         let mut files = BTreeMap::new();
         for (i, &number) in numbers.iter().enumerate() {
@@ -279,9 +308,28 @@ impl DiskQueue {
         mut visit: impl FnMut(Position, Bytes) -> Result<()>,
     ) -> Result<u32> {
         let mut position = Position::start_of(number);
-        let mut begun = false;
-        while let Some((before, entries)) = block_at(bytes, self.id, position) {
+        let (mut begun, mut is_behind_gap) = (false, false);
+        loop {
+            let Some((before, entries)) = block_at(bytes, self.id, position) else {
+                let later = later_block(bytes, self.id, number, position.offset as usize);
+                let Some(later) = later else {
+                    break;
+                };
+                let error = damage(path, position.offset, "block");
+                if !self.is_damaged {
+                    return Err(error);
+                }
+                let next = Position {
+                    offset: later as u32,
+                    ..position
+                };
+                self.begins_behind_damage |= self.last.is_none();
+                self.gaps.insert(position, next);
+                (position, is_behind_gap) = (next, true);
+                continue;
+            };
             let follows = match self.last {
+                _ if is_behind_gap => true,
                 Some(last) => last.to_u64() == before,
                 // Blocks before the first one were popped with their segments. If the segment named here is present,
                 // it has lost a block.
@@ -292,16 +340,18 @@ impl DiskQueue {
             if !follows {
                 let before = Position::from_u64(before);
                 let missing = segment_path(&self.prefix, before.segment);
-                return Err(damage(&missing, before.offset, "a block is missing"));
+                let error = damage(&missing, before.offset, "a block is missing");
+                if !self.is_damaged {
+                    return Err(error);
+                }
+                self.begins_behind_damage |= self.last.is_none();
             }
+            is_behind_gap = false;
             begun = true;
             self.last = Some(position);
             let next = position.offset + (BLOCK_HEADER_BYTES + entries.len()) as u32;
             visit(position, entries)?;
             position.offset = next;
-        }
-        if later_block(bytes, self.id, number, position.offset as usize).is_some() {
-            return Err(damage(path, position.offset, "block"));
         }
         if begun || self.segments.is_empty() {
             self.end = position;
@@ -424,6 +474,7 @@ impl DiskQueue {
         if position.offset >= segment.end {
             return Ok(None);
         }
+        let position = *self.gaps.get(&position).unwrap_or(&position);
         let path = segment_path(&self.prefix, position.segment);
         let offset = u64::from(position.offset);
         let header = segment
@@ -448,6 +499,11 @@ impl DiskQueue {
             ..position
         };
         Ok(Some((entries, next)))
+    }
+
+    /// True if what came before the first block that can be read is damaged.
+    pub fn begins_behind_damage(&self) -> bool {
+        self.begins_behind_damage
     }
 
     /// The number of the oldest segment present.

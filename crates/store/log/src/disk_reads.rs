@@ -135,6 +135,8 @@ impl DiskReads {
         bytes_max: usize,
         mut take: impl FnMut(&VersionEntry) -> Result<bool>,
     ) -> Result<Version> {
+        let until = server.borrow().readable_until(begin)?;
+        let is_lost = |version: Version| until.is_some_and(|until| version >= until);
         let Some(mut position) = server.borrow().position_of(begin) else {
             return Ok(begin); // nothing is on disk yet
         };
@@ -147,6 +149,9 @@ impl DiskReads {
                 };
                 if entry.version < begin {
                     continue;
+                }
+                if is_lost(entry.version) {
+                    return Ok(until.unwrap_or(end));
                 }
                 if !take(&entry)? {
                     let half = HalfRead {
@@ -168,7 +173,8 @@ impl DiskReads {
             }
             position = next;
         }
-        Ok(end.max(server.borrow().durable().version() + 1))
+        let all = end.max(server.borrow().durable().version() + 1);
+        Ok(until.map_or(all, |until| until.min(all)))
     }
 
     async fn read_block(

@@ -14,6 +14,7 @@ pub mod damaged;
 pub mod disk_queue;
 mod disk_reads;
 mod entries;
+mod holes;
 pub mod knobs;
 pub mod log_server;
 pub mod serve;

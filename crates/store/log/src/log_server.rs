@@ -14,6 +14,7 @@
 
 use crate::block_index::BlockIndex;
 use crate::disk_queue::{Persisted, Position};
+use crate::holes::Holes;
 use bytes::Bytes;
 use plinth_core::log_body::{self, Run};
 use plinth_core::{Epoch, Error, Result, Tag, Version, record, variants};
@@ -84,6 +85,8 @@ pub enum Peeked {
     Blocked,
     /// The requested data begins in versions that have left memory.
     OnDisk,
+    /// The requested data begins in versions that cannot be read.
+    Damaged,
 }
 
 pub struct LogServer {
@@ -106,6 +109,7 @@ pub struct LogServer {
     /// The newest version that has left memory.
     spilled: Version,
     index: BlockIndex,
+    holes: Holes,
     /// Blocks since everything in memory was checked.
     unchecked: usize,
 }
@@ -135,6 +139,7 @@ impl LogServer {
             memory_bytes: 0,
             spilled: begin.start - 1,
             index: BlockIndex::default(),
+            holes: Holes::default(),
             unchecked: 0,
         }
     }
@@ -309,6 +314,9 @@ impl LogServer {
         if begin > self.version {
             return Peeked::Blocked;
         }
+        let Ok(until) = self.holes.readable_until(begin) else {
+            return Peeked::Damaged;
+        };
         if begin <= self.spilled
             && self
                 .tags
@@ -318,7 +326,8 @@ impl LogServer {
         {
             return Peeked::OnDisk;
         }
-        let mut reply = self.empty_reply(tag, self.version + 1);
+        let end = until.map_or(self.version + 1, |until| until.min(self.version + 1));
+        let mut reply = self.empty_reply(tag, end);
         let Some(queue) = self.tags.get(&tag) else {
             return Peeked::Reply(reply);
         };
@@ -326,7 +335,8 @@ impl LogServer {
             .messages
             .partition_point(|message| message.version < begin);
         let mut bytes = 0;
-        for message in queue.messages.range(from..) {
+        let readable = |message: &&VersionedMessages| message.version < end;
+        for message in queue.messages.range(from..).take_while(readable) {
             let more: usize = message.runs.iter().map(Bytes::len).sum();
             if bytes > 0 && bytes + more > bytes_max {
                 reply.end = message.version;
@@ -353,6 +363,17 @@ impl LogServer {
             known_committed: self.known_committed,
             popped,
         }
+    }
+
+    /// The version before which all versions from `begin` on can be read, if damage is known behind them. Fails if
+    /// damage is what it begins with.
+    pub fn readable_until(&self, begin: Version) -> Result<Option<Version>> {
+        self.holes.readable_until(begin)
+    }
+
+    /// Versions that cannot be read: those behind the first of each pair, up to the second.
+    pub fn lost(&self) -> &[(Version, Version)] {
+        self.holes.all()
     }
 
     /// Position of a block at or before the one that contains `version`. `None` while nothing is on disk.
@@ -482,9 +503,22 @@ pub struct Recovery {
     first_segment: Option<u32>,
     /// Value in the last block. Blocks of earlier releases contain none.
     oldest_needed: Option<u32>,
+    /// Blocks between those that are shown are damaged.
+    is_damaged: bool,
+    /// The version before the first block.
+    first_version: Option<Version>,
 }
 
 impl Recovery {
+    /// One that is shown what is left of damaged files. Each block tells the version before it, so it is known which
+    /// versions are not there.
+    pub fn of_what_is_left() -> Self {
+        Recovery {
+            is_damaged: true,
+            ..Recovery::default()
+        }
+    }
+
     pub fn block(
         &mut self,
         block: &Persisted,
@@ -501,7 +535,13 @@ impl Recovery {
                     if begin.start > begin.prev_version.saturating_add(1) {
                         return Err(Error::file_corrupt);
                     }
-                    self.server.get_or_insert_with(|| LogServer::new(begin));
+                    self.first_version.get_or_insert(begin.prev_version);
+                    let server = self.server.get_or_insert_with(|| LogServer::new(begin));
+                    if self.is_damaged && begin.prev_version > server.version {
+                        server.holes.add(server.version, begin.prev_version);
+                        server.version = begin.prev_version;
+                        server.durable = block.up_to(begin.prev_version);
+                    }
                 }
                 Entry::Version(entry) => {
                     let server = self.server.as_mut().ok_or(Error::file_corrupt)?;
@@ -525,6 +565,20 @@ impl Recovery {
             server.spill(memory_bytes_max);
         }
         Ok(())
+    }
+
+    /// Of what is left of damaged files. `begins_behind_damage`: blocks before the first that was shown are damaged.
+    pub fn finish_damaged(mut self, begins_behind_damage: bool) -> Result<Option<LogServer>> {
+        if self.is_copying {
+            return Err(Error::file_corrupt); // the block that says otherwise may be a damaged one
+        }
+        if let Some(server) = &mut self.server
+            && begins_behind_damage
+            && let Some(first) = self.first_version
+        {
+            server.holes.add(server.start - 1, first);
+        }
+        self.finish()
     }
 
     /// `None` if its creation was never finished. Damage if a segment is gone that was never popped: a reader that

@@ -87,13 +87,22 @@ struct Shell {
     peeked_cold: Tally,
 }
 
+/// A log server that was brought back.
+pub struct Reopened {
+    pub epoch: Epoch,
+    pub life: Life,
+    /// What it cannot read, if its files are damaged: versions behind the first of each pair, up to the second. It
+    /// serves the rest.
+    pub damage: Option<Vec<(Version, Version)>>,
+}
+
 /// Brings back a log server from its disk. It takes no more pushes. `None` if its creation was never finished.
 pub fn reopen<'a>(
     transport: &'a Transport,
     prefix: &'a Path,
     id: Uid,
     info: Watch<Option<ClusterInfo>>,
-) -> Boxed<'a, Result<Option<(Epoch, Life)>>> {
+) -> Boxed<'a, Result<Option<Reopened>>> {
     Box::pin(async move {
         let mut recovery = Recovery::default();
         let memory_bytes_max = LOG_MEMORY_BYTES_MAX.get();
@@ -101,16 +110,50 @@ pub fn reopen<'a>(
             let bytes = block.len();
             recovery.block(&persisted, &entries::of(&block)?, bytes, memory_bytes_max)
         });
-        let Some(queue) = opened.await? else {
-            return Ok(None);
-        };
-        let Some(server) = recovery.finish()? else {
-            return Ok(None);
+        let (queue, server, damage) = match opened.await {
+            Err(error) if error.is_damage() => {
+                let Some((queue, server)) = open_what_is_left(prefix, id).await? else {
+                    return Err(error);
+                };
+                let lost = server.lost().to_vec();
+                (queue, server, Some(lost))
+            }
+            Err(error) => return Err(error),
+            Ok(None) => return Ok(None),
+            Ok(Some(queue)) => match recovery.finish()? {
+                Some(server) => (queue, server, None),
+                None => return Ok(None),
+            },
         };
         let epoch = server.epoch();
         trace!("LogRecovered", "id" => id, "epoch" => epoch, "durable" => server.durable());
-        Ok(Some((epoch, start(transport, id, server, queue, info))))
+        let life = start(transport, id, server, queue, info);
+        Ok(Some(Reopened {
+            epoch,
+            life,
+            damage,
+        }))
     })
+}
+
+/// Opens damaged files for what can be read of them. `None` if nothing can.
+async fn open_what_is_left(prefix: &Path, id: Uid) -> Result<Option<(DiskQueue, LogServer)>> {
+    let mut recovery = Recovery::of_what_is_left();
+    let memory_bytes_max = LOG_MEMORY_BYTES_MAX.get();
+    let opened = DiskQueue::open_what_is_left(prefix, id, |persisted, block| {
+        let bytes = block.len();
+        recovery.block(&persisted, &entries::of(&block)?, bytes, memory_bytes_max)
+    });
+    let Some(queue) = opened.await? else {
+        return Ok(None);
+    };
+    let Some(server) = recovery.finish_damaged(queue.begins_behind_damage())? else {
+        return Ok(None);
+    };
+    probe!("log_serves_what_is_left");
+    let lost = format!("{:?}", server.lost());
+    trace_warn!("LogServesWhatIsLeft", "id" => id, "epoch" => server.epoch(), "lost" => lost);
+    Ok(Some((queue, server)))
 }
 
 pub(crate) fn start(
@@ -265,6 +308,7 @@ impl Shell {
                 self.peeked.add(1);
                 responder.ok(reply);
             }
+            Peeked::Damaged => responder.fail(Error::file_corrupt),
             Peeked::Blocked if peek.return_if_blocked => {
                 let server = self.server.borrow();
                 let (end, known_committed) = (server.version() + 1, server.known_committed());
@@ -472,6 +516,7 @@ impl Shell {
                 durable: server.durable(),
                 known_committed: server.known_committed(),
                 came_back: server.came_back(),
+                lost: server.lost().to_vec(),
             }
         };
         let durable = reply.durable;

@@ -72,8 +72,8 @@ fn the_end_of_a_log_is_copied_although_an_older_block_is_damaged() {
             let transport = Transport::listen(address()).await.expect("listens");
             let prefix = Path::new("/data/log");
             let opened = serve::reopen(&transport, prefix, LOG, Watch::new(None)).await;
-            let (_, life) = opened.expect("whole").expect("it was made");
-            life.await;
+            let reopened = opened.expect("whole").expect("it was made");
+            reopened.life.await;
         })
     });
     let client = async move {

@@ -73,8 +73,8 @@ fn start_old(simulation: &Simulation, machine: MachineId) {
             let transport = Transport::listen(at(1)).await.expect("listens");
             let prefix = Path::new("/data/log");
             let opened = serve::reopen(&transport, prefix, OLD, nothing_known()).await;
-            let (_, life) = opened.expect("whole").expect("it was made");
-            life.await;
+            let reopened = opened.expect("whole").expect("it was made");
+            reopened.life.await;
         })
     });
 }

@@ -59,6 +59,30 @@ impl ClusterInfo {
     }
 }
 
+/// Damaged parts of a storage server's file that are told; so many bytes of a key.
+pub const DAMAGED_PARTS_MAX: usize = 16;
+pub const DAMAGED_KEY_MAX: usize = 100;
+
+impl DamagedPart {
+    /// Longer keys are cut, so that all between them stays between them.
+    pub fn new(offset: u64, begin: &[u8], end: &[u8]) -> Self {
+        let begin = &begin[..begin.len().min(DAMAGED_KEY_MAX)];
+        let (is_cut, end) = (
+            end.len() > DAMAGED_KEY_MAX,
+            &end[..end.len().min(DAMAGED_KEY_MAX)],
+        );
+        let mut end = end.to_vec();
+        if is_cut {
+            end.push(0xff);
+        }
+        DamagedPart {
+            offset,
+            begin: Bytes::copy_from_slice(begin),
+            end: end.into(),
+        }
+    }
+}
+
 impl RegisterWorker {
     /// True if a cluster file that names this place means this process.
     pub fn is_at(&self, place: &Place) -> bool {
@@ -69,6 +93,10 @@ impl RegisterWorker {
     }
     pub fn class(&self) -> ProcessClass {
         self.given.unwrap_or(self.declared)
+    }
+    /// True if the files of this storage server on its disk are damaged.
+    pub fn is_damaged(&self, storage: &Uid) -> bool {
+        self.damaged.iter().any(|damaged| damaged.id == *storage)
     }
     /// True if the disk of its data directory does not work at present.
     pub fn has_broken_disk(&self) -> bool {
@@ -97,6 +125,25 @@ record! {
         pub works: bool,
     }
 
+    /// A storage server whose files are damaged, as far as that is known.
+    pub struct DamagedStorage {
+        pub id: Uid,
+        pub file: String,
+        /// The first ones, [`DAMAGED_PARTS_MAX`] at most.
+        pub parts: Vec<DamagedPart>,
+        /// How many more there are.
+        pub more: u32,
+    }
+
+    /// A part of a file that is damaged.
+    pub struct DamagedPart {
+        /// Offset of the damaged block.
+        pub offset: u64,
+        /// The keys in it that reads have met, up to `end`; both are empty if none are known. Long ones are cut.
+        pub begin: Bytes,
+        pub end: Bytes,
+    }
+
     /// A worker reports to the controller that it lives and what it hosts. Sent again whenever either the content or
     /// the controller changes.
     pub struct RegisterWorker {
@@ -114,7 +161,7 @@ record! {
         pub storage: Vec<(Uid, Tag)>,
         /// Storage servers on its disk whose files are damaged. Those that are also among `storage` serve what can be
         /// read.
-        pub damaged: Vec<Uid>,
+        pub damaged: Vec<DamagedStorage>,
         /// Addresses that this worker recently failed to reach.
         pub unreachable: Vec<SocketAddr>,
         /// State of the disk under its data directory, if that disk is not to be trusted.

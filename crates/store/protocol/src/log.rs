@@ -189,6 +189,9 @@ record! {
         /// The log server was rebuilt from its disk after it took its last version. If the disk has lied, the server
         /// once held more versions.
         pub came_back: bool,
+        /// Versions that it cannot read, because its files are damaged: those behind the first of each pair, up to the
+        /// second.
+        pub lost: Vec<(Version, Version)>,
     }
 
     /// Fails with `tlog_stopped` once sealed. Success proves that the epoch has not ended (pitfall 1).

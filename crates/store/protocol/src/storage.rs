@@ -153,6 +153,8 @@ record! {
         pub reads_waiting: u64,
         /// The server waits for free space on its disk; data not yet written stays in memory and in the log.
         pub disk_full: bool,
+        /// Its files are damaged: others get what it can still give.
+        pub damaged: bool,
     }
 
     /// Asks a worker to create a new, empty storage server.

@@ -15,9 +15,10 @@ use plinth_control::{distributor, ratekeeper};
 use plinth_coordination::Coordinators;
 use plinth_core::{Epoch, Error, Result, Tag, Uid};
 use plinth_log::damaged::DamagedLog;
+use plinth_log::serve::Reopened;
 use plinth_protocol::control::{
-    ClusterInfo, GetProcessStatus, GetWorkerStatus, KillRole, RecruitDistributor, SickDisk, WORKER,
-    WorkerStatus,
+    ClusterInfo, DamagedStorage, GetProcessStatus, GetWorkerStatus, KillRole, RecruitDistributor,
+    SickDisk, WORKER, WorkerStatus,
 };
 use plinth_protocol::database::WITHOUT_ID;
 use plinth_protocol::log::{LogSystem, RecruitLog};
@@ -86,8 +87,10 @@ pub struct Hosting {
     unclaimed: RefCell<BTreeSet<Uid>>,
     /// Log servers whose files are damaged, and of which it is not known yet whether the cluster can do without them.
     damaged_logs: RefCell<BTreeMap<Uid, Task<()>>>,
+    /// Log servers that serve what can be read of damaged files.
+    logs_with_holes: RefCell<BTreeSet<Uid>>,
     /// Storage servers whose files are damaged, and that the cluster may still need.
-    damaged_storage: RefCell<BTreeSet<Uid>>,
+    damaged_storage: RefCell<BTreeMap<Uid, DamagedStorage>>,
     change: Notify,
     newest_epoch: Cell<Epoch>,
     registrations: RefCell<Vec<Registration>>,
@@ -130,6 +133,7 @@ impl Hosting {
             roles: RefCell::default(),
             unclaimed: RefCell::default(),
             damaged_logs: RefCell::default(),
+            logs_with_holes: RefCell::default(),
             damaged_storage: RefCell::default(),
             change: Notify::new(),
             newest_epoch: Cell::new(0),
@@ -182,7 +186,7 @@ impl Hosting {
     fn not_back(self: &Rc<Self>, id: Uid, stored: Stored, error: Error) -> Result<()> {
         match stored {
             _ if is_the_disks(error) => self.come_back_later(id, stored, error),
-            _ if !is_damage(error) => return Err(error),
+            _ if !error.is_damage() => return Err(error),
             Stored::Log(_) => self.give_up_log_later(id, error),
             Stored::Storage(_) => self.storage_cannot_start(id, error),
         }
@@ -192,9 +196,16 @@ impl Hosting {
     async fn bring_back_log(self: &Rc<Self>, id: Uid) -> Result<()> {
         let (prefix, info) = (self.directory.log_prefix(id), self.info.clone());
         match plinth_log::serve::reopen(&self.transport, &prefix, id, info).await? {
-            Some((epoch, life)) => {
+            Some(Reopened {
+                epoch,
+                life,
+                damage,
+            }) => {
                 trace!("LogReopened", "id" => id, "epoch" => epoch);
-                self.host_log(id, epoch, life);
+                match damage {
+                    Some(lost) => self.host_damaged_log(id, epoch, lost, life),
+                    None => self.host_log(id, epoch, life),
+                }
             }
             // Made but never used, because its recruitment was never confirmed.
             None => self.remove_files(id).await,
@@ -688,7 +699,7 @@ impl Hosting {
                 "done" => set.is_ok());
             return;
         }
-        if self.is_damaged(id) {
+        if self.is_damaged(id) || self.logs_with_holes.borrow_mut().remove(&id) {
             return self.set_damaged_aside(id).await;
         }
         probe!("worker_removes_role_files");
@@ -696,10 +707,6 @@ impl Hosting {
             trace!("RemovalFailed", "id" => id, "error" => error); // litter: the next start tries again
         }
     }
-}
-
-fn is_damage(error: Error) -> bool {
-    matches!(error, Error::checksum_failed | Error::file_corrupt)
 }
 
 /// True if the disk failed an operation. The data on it may be intact.

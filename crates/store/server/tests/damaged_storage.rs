@@ -2,9 +2,9 @@
 
 use crate::common::{Cluster, commits, reads, some_seconds};
 use plinth_client::{Database, RangeOptions};
-use plinth_core::KeySelector;
+use plinth_core::{KeySelector, MutationKind};
 use plinth_runtime::sim::{MachineId, SimConfig, Simulation, control};
-use plinth_runtime::{Duration, timeout};
+use plinth_runtime::{Duration, probe, timeout};
 use std::path::PathBuf;
 
 const SEEDS: std::ops::Range<u64> = 1..4;
@@ -88,6 +88,7 @@ fn damage(cluster: &Cluster, server: usize, row: usize) {
 
 /// A `double` cluster on two machines with rows that all its storage servers have on disk. All servers have stopped.
 async fn stopped_cluster(cluster: &Cluster) -> Database {
+    probe::reset();
     let database = cluster.create_now("double").await;
     fill(&database).await;
     some_seconds(10).await;
@@ -112,6 +113,10 @@ fn what_two_damaged_copies_have_together_is_read_and_made_anew() {
                 some_seconds(60).await;
             }
             // Each has been made anew by then, and what was damaged is no longer needed.
+            let said = cluster.status_with("\"healthy\":true").await;
+            let is_whole =
+                said.contains("\"min_replicas_remaining\":2") && !said.contains("damaged_storage");
+            assert!(is_whole, "seed {seed}: {said}");
             for server in 1..=2 {
                 let machine = cluster.machine(server);
                 let (now, aside) = (
@@ -144,11 +149,36 @@ fn what_no_copy_can_read_stays_where_it_is_and_the_rest_is_served() {
             }
             assert!(commits(&database, "written since").await, "seed {seed}");
             assert_eq!(reads(&database).await.as_deref(), Some("written since"));
-            let said = cluster.status_with("damaged_storage").await;
-            assert!(
-                said.contains("files of storage servers are damaged"),
-                "{said}"
-            );
+            // Their keys, files and bytes are named, and they do not count as replicas.
+            let said = cluster.status_with("keys from `key/00").await;
+            for words in [
+                "files of storage servers are damaged",
+                "/data/storage-",
+                ".redb: keys from `key/00",
+                "(block at byte ",
+                "\"healthy\":false",
+                "\"min_replicas_remaining\":0",
+                "\"max_zone_failures_without_losing_data\":0",
+                "no copy of some data can serve all of it",
+            ] {
+                assert!(
+                    said.contains(words),
+                    "seed {seed}: {words} is not in {said}"
+                );
+            }
+            // No copy opens its files again for what is known.
+            let opened = || {
+                probe::hits()
+                    .get("ssd_engine_opens_again_after_damage")
+                    .copied()
+            };
+            let before = opened();
+            assert!(before.is_some(), "seed {seed}");
+            for _ in 0..3 {
+                let lost = database.run(async |tr| tr.get(key(1000), false).await);
+                assert!(timeout(Duration::from_secs(20), lost).await.is_none());
+            }
+            assert_eq!(opened(), before, "seed {seed}");
             for server in 1..=2 {
                 let aside = files(cluster.machine(server), "damaged-storage-");
                 assert_eq!(aside, Vec::<PathBuf>::new(), "seed {seed}");
@@ -189,6 +219,46 @@ fn a_damaged_copy_whose_only_other_is_away_waits_for_it() {
             some_seconds(60).await;
             let all = timeout(Duration::from_secs(120), read_all(&database)).await;
             assert_eq!(all, Some(ROWS), "seed {seed}");
+        });
+    }
+}
+
+#[test]
+fn an_atomic_operation_on_a_row_that_cannot_be_read_is_left_out_and_the_rest_is_served() {
+    for seed in SEEDS {
+        let simulation = Simulation::new(seed, SimConfig::default());
+        let cluster = Cluster::start(&simulation, 1, 2);
+        simulation.run(async move {
+            let database = stopped_cluster(&cluster).await;
+            damage(&cluster, 1, 700);
+            damage(&cluster, 2, 1500);
+            (1..=2).for_each(|server| cluster.restart(server));
+            for row in [700, 1500] {
+                let added = database.run(async |tr| {
+                    tr.atomic_op(MutationKind::AppendIfFits, key(row), "+");
+                    Ok(())
+                });
+                let added = timeout(Duration::from_secs(30), added).await;
+                assert_eq!(added, Some(Ok(())), "seed {seed}");
+            }
+            for _ in 0..3 {
+                for row in [0, 700, 1500, 1999] {
+                    let found = database.run(async |tr| tr.get(key(row), false).await);
+                    let found = timeout(Duration::from_secs(60), found).await;
+                    let found = found.expect("answered").expect("read").expect("there");
+                    let added = if row == 700 || row == 1500 { "+" } else { "" };
+                    let expected = value(row) + added;
+                    assert_eq!(found, expected.as_bytes(), "seed {seed}, row {row}");
+                }
+                some_seconds(60).await;
+            }
+            let said = cluster.status_with("\"healthy\":true").await;
+            assert!(
+                said.contains("\"min_replicas_remaining\":2"),
+                "seed {seed}: {said}"
+            );
+            assert!(probe::hits().contains_key("storage_leaves_out_an_atomic_operation"));
+            assert_eq!(*cluster.lines.borrow(), Vec::<String>::new());
         });
     }
 }

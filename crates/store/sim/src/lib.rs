@@ -14,6 +14,7 @@
 //! - `applications`: services on top of the store, as far as they are linked.
 //! - `idle`: checks that after idle hours every list is as short as at the start.
 //! - `loss`: checks that lost data is never taken for data that never existed.
+//! - `damage`: checks that damage in several copies at once loses nothing that some copy can read.
 //! - `names`: machines that change their addresses.
 //! - `ready`: checks that processes say that they are ready exactly while commits go through.
 //! - `consistency`: checks that all replicas hold the same data.
@@ -28,6 +29,7 @@ mod applications;
 mod attrition;
 mod cluster;
 mod consistency;
+mod damage;
 mod faults;
 pub mod hunt;
 mod idle;

@@ -5,7 +5,8 @@ use crate::faults::FaultMix;
 use crate::scenario::Scenario;
 use crate::workloads::{self, Day, Space, Workload};
 use crate::{
-    Drawn, Failure, FailureKind, attrition, consistency, idle, loss, names, ready, strangers,
+    Drawn, Failure, FailureKind, attrition, consistency, damage, idle, loss, names, ready,
+    strangers,
 };
 use plinth_client::Database;
 use plinth_control::knobs::{FIRST_SHARDS, RECOVERY_RETRY_MS};
@@ -105,6 +106,9 @@ pub async fn run(
     };
     if scenario.lose_data {
         return loss::run(&shape, &open().await?).await;
+    }
+    if scenario.damage_copies {
+        return damage::run(&shape, &open().await?).await;
     }
     if scenario.idle_hours > 0 {
         return idle::run(&shape, &open().await?, scenario.idle_hours).await;

@@ -74,6 +74,8 @@ pub struct Scenario {
     pub can_do_without_one: bool,
     /// Instead of workloads, all replicas of a shard are lost, and no read may return wrong data.
     pub lose_data: bool,
+    /// Instead of workloads, several copies are damaged at once, and what some of them can read must be read.
+    pub damage_copies: bool,
     /// Transactions of nearly the maximum size, instead of the other workloads.
     pub at_limits: bool,
     /// Instead of workloads, a little work and then this many idle hours, after which no list may have grown.
@@ -107,6 +109,7 @@ const STANDARD: Scenario = Scenario {
     resolvers_min: 1,
     can_do_without_one: false,
     lose_data: false,
+    damage_copies: false,
     at_limits: false,
     idle_hours: 0,
     asks_who_is_ready: false,
@@ -368,6 +371,18 @@ const SCENARIOS: &[Scenario] = &[
         fault_interval_ms: 0,
         mix: FaultMix::NONE,
         lose_data: true,
+        ..STANDARD
+    },
+    Scenario {
+        name: "damage",
+        about: "several copies are damaged at once: what one of them can read is read, and made whole",
+        machines: 3..=5,
+        machines_max: 5,
+        fault_interval_ms: 0,
+        mix: FaultMix::NONE,
+        hostile: false,
+        can_do_without_one: true,
+        damage_copies: true,
         ..STANDARD
     },
     Scenario {

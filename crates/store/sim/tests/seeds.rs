@@ -196,6 +196,16 @@ fn a_process_that_takes_rising_versions_for_commits_is_found() {
 }
 
 #[test]
+fn a_last_copy_that_is_set_aside_is_found() {
+    is_found("last_copy_set_aside", "damage", 1);
+}
+
+#[test]
+fn a_damaged_copy_that_counts_is_found() {
+    is_found("damaged_copy_counts", "damage", 1);
+}
+
+#[test]
 fn nobody_is_ready_while_versions_rise_and_commits_hang() {
     let name = "commits_hang_while_versions_rise";
     let seen = (1..=3).map(|seed| {

@@ -11,6 +11,7 @@
 //! (pitfall 15). Versions are pulled before they are durable in the log. When a recovery ends an epoch at RV, the
 //! server drops what lies above RV from the window before it applies anything of the next epoch.
 
+mod damage;
 mod fetch;
 mod metrics;
 mod orders;
@@ -31,6 +32,7 @@ use crate::versioned::VersionedStore;
 use crate::watches::Watches;
 use crate::write_rate::WriteRate;
 use bytes::Bytes;
+use damage::LeftOut;
 use plinth_access::{Guard, Known, Right};
 use plinth_core::key::{KeyRange, is_single_key, printable};
 use plinth_core::mutation::MutationBatch;
@@ -60,6 +62,7 @@ use std::convert::Infallible;
 use std::rc::Rc;
 use tallies::Tallies;
 
+pub use damage::Damage;
 pub use fetch::{SnapshotPage, Snapshots};
 
 /// States that leave the window in one turn of the loop: about a millisecond's work.
@@ -87,20 +90,13 @@ pub struct StorageRole {
     pub access: Rc<Known>,
     /// The name of the cluster: tokens may be for it alone.
     pub cluster: String,
-    /// Set when the engine's files are found damaged. What is intact is served on.
-    pub damaged: Watch<Option<Error>>,
-}
-
-fn is_damage(error: Error) -> bool {
-    matches!(error, Error::checksum_failed | Error::file_corrupt)
+    /// Set when the engine's files are found damaged, and again when more is known. What is intact is served on.
+    pub damaged: Watch<Option<Damage>>,
 }
 
 fn is_wide_clear(mutation: &MutationRef<'_>) -> bool {
     mutation.kind == MutationKind::ClearRange && !is_single_key(mutation.first, mutation.second)
 }
-
-/// Commits in a row that meet damage, after which none is tried again.
-const DAMAGED_COMMITS_MAX: u32 = 3;
 
 struct Waiting {
     since: Instant,
@@ -162,6 +158,7 @@ pub(crate) struct Server {
     parts_rest_until: Cell<Instant>,
     /// A read or a commit met damage, or an error of the disk, and the engine's files must be opened again.
     damaged: Watch<Option<Error>>,
+    left_out: LeftOut,
 }
 
 /// Registers a storage server over `store` and returns the future that runs it. The future ends with the error that
@@ -198,6 +195,7 @@ pub fn start(
             disk_full: Cell::new(false),
             parts_rest_until: Cell::default(),
             damaged: Watch::new(None),
+            left_out: LeftOut::default(),
             store,
             role,
         });
@@ -423,7 +421,11 @@ impl Server {
                     None if is_wide_clear(&mutation) => {
                         self.clear(version, mutation, &mut pace).await
                     }
-                    None => self.apply(version, &mutation)?,
+                    None => {
+                        if let Err(error) = self.apply(version, &mutation) {
+                            self.apply_or_leave_out(version, &mutation, error).await?;
+                        }
+                    }
                     Some(Some((range, order))) => {
                         self.obey(version, range, order, &mut pace).await?
                     }
@@ -530,40 +532,13 @@ impl Server {
             return Ok(());
         }
         pace.rest_if_over().await;
-        self.store.apply(version, mutation)
+        match self.store.apply(version, mutation) {
+            Ok(()) => Ok(()),
+            Err(error) => self.apply_or_leave_out(version, &mutation, error).await,
+        }
     }
 
     // ---- making durable ----
-
-    /// Opens the engine's files again whenever damage is met, so that what is intact is served on. Returns the error
-    /// with which that failed.
-    async fn open_again(&self) -> Error {
-        loop {
-            self.damaged.wait_until(Option::is_some).await;
-            let error = self.damaged.get().expect("waited for");
-            if !is_damage(error) {
-                return error;
-            }
-            probe!("storage_serves_on_after_damage");
-            self.role.damaged.set(Some(error));
-            if let Err(error) = self.store.open_again().await {
-                return error;
-            }
-            self.damaged.set(None);
-        }
-    }
-
-    /// A commit met damage: its own, or that of a read beside it. Where it meets it again and again, nothing more can
-    /// be written, and the server serves what it has until others have all of it.
-    async fn meets_damage_in_commit(&self, error: Error, times: u32) {
-        self.damaged.set(Some(error));
-        self.damaged.wait_until(Option::is_none).await;
-        if times >= DAMAGED_COMMITS_MAX {
-            probe!("storage_takes_no_more_writes");
-            trace_warn!("StorageTakesNoWrites", "id" => self.role.id, "error" => error);
-            std::future::pending::<()>().await;
-        }
-    }
 
     /// True if fetched rows are to be written now. Waits otherwise until there may be more to make durable.
     async fn parts_are_due(&self) -> bool {
@@ -601,6 +576,7 @@ impl Server {
             if target <= durable && !self.parts_are_due().await {
                 continue;
             }
+            self.left_out.stop_if_some(self.role.id).await;
             let mut batch = self.take(target).await;
             let parts = self.store_parts(&mut batch);
             self.follow_sample(&mut batch).await;
@@ -616,7 +592,7 @@ impl Server {
                     self.wait_for_room().await;
                     continue;
                 }
-                Err(error) if is_damage(error) => {
+                Err(error) if error.is_damage() => {
                     damaged_commits += 1;
                     self.meets_damage_in_commit(error, damaged_commits).await;
                     continue;

@@ -17,7 +17,7 @@ pub use crate::window::{RangeEnd, RangeLimits, RangeRead, Taking};
 
 use bytes::Bytes;
 use plinth_core::{EngineKind, MutationRef, Result, Version};
-use plinth_engine::{LocalBoxFuture, Wanted, WriteBatch};
+use plinth_engine::{FileDamage, LocalBoxFuture, Wanted, WriteBatch};
 use plinth_protocol::DurableVersion;
 
 /// Rows in versions.
@@ -117,6 +117,16 @@ pub trait VersionedStore {
 
     /// Opens its files again after they were found damaged, to serve what is intact.
     fn open_again(&self) -> LocalBoxFuture<'_, Result<()>>;
+
+    /// True if nothing can be read until that has happened.
+    fn has_failed(&self) -> bool {
+        false
+    }
+
+    /// What is known to be damaged of its files.
+    fn damage(&self) -> FileDamage {
+        FileDamage::default()
+    }
 
     /// Bytes on disk.
     fn disk_bytes(&self) -> u64;

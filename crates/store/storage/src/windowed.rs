@@ -4,7 +4,7 @@ use crate::versioned::VersionedStore;
 use crate::window::{Lookup, RangeEnd, RangeRead, Taking, VersionedWindow, read_range};
 use bytes::Bytes;
 use plinth_core::{EngineKind, Error, MutationRef, Result, Version};
-use plinth_engine::{KeyValueStore, LocalBoxFuture, Wanted, WriteBatch};
+use plinth_engine::{FileDamage, KeyValueStore, LocalBoxFuture, Wanted, WriteBatch};
 use plinth_protocol::DurableVersion;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -154,6 +154,14 @@ impl VersionedStore for WindowedStore {
 
     fn open_again(&self) -> LocalBoxFuture<'_, Result<()>> {
         self.engine.open_again()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.engine.has_failed()
+    }
+
+    fn damage(&self) -> FileDamage {
+        self.engine.damage()
     }
 
     fn disk_bytes(&self) -> u64 {

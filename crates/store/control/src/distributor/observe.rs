@@ -199,8 +199,9 @@ impl Distributor {
             known
                 .interfaces
                 .insert(*id, Interface::new(record.address, *id));
+            // One whose files are damaged gets no more data, and gives away what it can.
             let unfit = host.is_some_and(|worker| {
-                is_damaged(worker, id)
+                worker.is_damaged(id)
                     || self.disk_stays_broken(*id, worker)
                     || placement::fitness(worker.class(), RoleKind::Storage).is_none()
                     || exclusion::is_excluded(worker, &written.excluded)
@@ -339,14 +340,14 @@ impl Distributor {
                     .any(|(listed, record)| listed == id && record.engine == engine)
             };
             let mut whole = worker.storage.iter();
-            whole.any(|(id, _)| right(id) && !is_damaged(worker, id))
+            whole.any(|(id, _)| right(id) && !worker.is_damaged(id))
         };
         // If a listed server at this address is only late, the worker does not get another one in its place. One that
         // is damaged is not late: what it can still give is given to its successor.
         let late = |worker: &RegisterWorker| {
             let hosts = |id: &Uid| {
                 let mut stored = worker.storage.iter();
-                is_damaged(worker, id) || stored.any(|(stored, _)| stored == id)
+                worker.is_damaged(id) || stored.any(|(stored, _)| stored == id)
             };
             let mut servers = written.list.servers.iter();
             servers.any(|(id, record)| record.address == worker.worker.address && !hosts(id))
@@ -365,11 +366,6 @@ impl Distributor {
 /// A server that is away for longer has failed.
 fn storage_patience() -> Duration {
     Duration::from_millis(STORAGE_FAILURE_MS.get())
-}
-
-/// Its files are damaged, so it gets no more data and gives away what it can.
-fn is_damaged(worker: &RegisterWorker, id: &Uid) -> bool {
-    worker.damaged.contains(id)
 }
 
 /// The process that has a storage server.

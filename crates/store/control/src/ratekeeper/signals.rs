@@ -17,7 +17,7 @@ use plinth_protocol::log::{GetLogStatus, LogStatus};
 use plinth_protocol::rate::{CommitProxyStatus, GetCommitProxyStatus};
 use plinth_protocol::storage::{GetStorageStatus, StorageStatus};
 use plinth_rpc::Interface;
-use plinth_runtime::Instant;
+use plinth_runtime::{Instant, probe};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -202,6 +202,8 @@ impl Ratekeeper {
         let mut by_zone: BTreeMap<&str, Vec<Signal<(Reason, Uid)>>> = BTreeMap::new();
         for (id, server) in fresh() {
             match &server.seen {
+                // It may never make anything durable again, however slow all others are.
+                Seen::Storage(status) if status.damaged => probe!("damaged_copy_limits_nobody"),
                 Seen::Storage(status) => {
                     let zone = by_zone.entry(&server.zone).or_default();
                     zone.extend(of_storage(*id, server, status, &newest));

@@ -19,6 +19,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(50);
 /// Pause before a damaged log server is asked again: its files may have been restored.
 const RETRY_DAMAGED: Duration = Duration::from_millis(500);
+/// Holes of a log server that are named.
+const HOLES_TOLD: usize = 4;
 /// Old log servers that have not answered for this long are reported.
 const SILENCE_TOLD: Duration = Duration::from_secs(1);
 
@@ -138,7 +140,9 @@ async fn seal(
             damaged.insert(place);
         }
         let answered: Vec<bool> = answers.iter().map(Option::is_some).collect();
-        let patience = if generation.covers_every_set(&answered) {
+        let holes = with_holes(generation, &answers);
+        damaged.extend(holes.iter().copied());
+        let patience = if generation.covers_every_set(&answered) && holes.is_empty() {
             let since: Instant = *covered_since.get_or_insert_with(plinth_runtime::now);
             let (may_answer, grace) = others(context, generation, &answers, &damaged);
             if !may_answer || since.elapsed() >= grace {
@@ -153,16 +157,17 @@ async fn seal(
             covered_since = None;
             if told.elapsed() >= SILENCE_TOLD {
                 told = plinth_runtime::now();
-                let what = missing_logs(context, generation, &answered, &damaged);
+                let what = missing_logs(context, generation, &answers, &damaged);
                 trace!("WaitingForOldLogs", "epoch" => generation.epoch, "for" => what);
                 context.phase.wait_for(what);
+                need_damaged(context, generation, &holes, &damaged);
             }
             SILENCE_TOLD.saturating_sub(told.elapsed())
         };
         match plinth_runtime::timeout(patience, replies.recv()).await {
             Some(Some((place, None))) => note_damaged(context, generation, place, &mut damaged),
             Some(Some((place, reply))) => {
-                damaged.remove(&place); // its files were restored
+                damaged.remove(&place); // its files were restored, or others have what it lacks
                 answers[place] = reply;
             }
             _ => {}
@@ -186,8 +191,12 @@ fn seal_one(
             let call = transport.call(&log.endpoint::<Seal>(), Seal { epoch });
             let pause = match plinth_runtime::timeout(ANSWER_LIMIT, call).await {
                 Some(Ok(reply)) => {
+                    let is_whole = reply.lost.is_empty();
                     let _ = sender.send((place, Some(reply))); // enough others may have answered
-                    return;
+                    if is_whole {
+                        return;
+                    }
+                    RETRY_DAMAGED // its files may be restored
                 }
                 Some(Err(Error::file_corrupt)) => {
                     let _ = sender.send((place, None));
@@ -220,11 +229,57 @@ fn note_damaged(
         probe!("recovery_meets_damaged_log");
         trace!("OldLogDamaged", "id" => log.id, "address" => log.address);
     }
-    if generation.needs(place, |other| !damaged.contains(&other)) {
+    need_damaged(context, generation, &[place], damaged);
+}
+
+/// Tells the processes of those damaged log servers without which no epoch can begin: what they lack is nowhere else.
+fn need_damaged(
+    context: &Context,
+    generation: &LogGeneration,
+    places: &[usize],
+    damaged: &BTreeSet<usize>,
+) {
+    let is_needed = |place: &&usize| generation.needs(**place, |other| !damaged.contains(&other));
+    for place in places.iter().filter(is_needed) {
         probe!("recovery_needs_damaged_log");
+        let mut log = generation.logs[*place];
+        log.address = address_now(&context.workers, &log);
         let endpoint = log.endpoint::<NeedDamagedLog>();
         drop(context.transport.call(&endpoint, NeedDamagedLog {})); // repeated with the next answer
     }
+}
+
+/// The places of log servers with damaged files that cannot read what no other member of a log set has either, and
+/// that the epoch may have acknowledged. None if all of it can be joined from what each has.
+fn with_holes(generation: &LogGeneration, answers: &[Option<SealReply>]) -> Vec<usize> {
+    let is_lost = |answer: &SealReply, version: Version| {
+        let mut lost = answer.lost.iter();
+        lost.any(|(after, up_to)| *after < version && version <= *up_to)
+    };
+    let answered: Vec<bool> = answers.iter().map(Option::is_some).collect();
+    let all = || answers.iter().flatten().flat_map(|answer| &answer.lost);
+    let up_to = match all().next() {
+        Some(_) if generation.covers_every_set(&answered) => end_of_log(generation, answers).1,
+        _ => Version::MAX,
+    };
+    // What is missing begins with a hole of some log server.
+    let begins = all().map(|(after, _)| after + 1);
+    let missing = begins
+        .filter(|version| *version <= up_to)
+        .filter(|version| {
+            let have = |answer: &Option<SealReply>| {
+                let has = |answer: &SealReply| {
+                    answer.durable.version() >= *version && !is_lost(answer, *version)
+                };
+                answer.as_ref().is_some_and(has)
+            };
+            !generation.covers_every_set(&answers.iter().map(have).collect::<Vec<_>>())
+        });
+    let missing: Vec<Version> = missing.collect();
+    let lacks = |answer: &SealReply| missing.iter().any(|version| is_lost(answer, *version));
+    let places = answers.iter().enumerate();
+    let places = places.filter(|(_, answer)| answer.as_ref().is_some_and(lacks));
+    places.map(|(place, _)| place).collect()
 }
 
 /// Once every log set is covered: whether a log server that has not answered may still do so, and how long to wait
@@ -260,26 +315,36 @@ fn may_answer(context: &Context, log: &Interface) -> bool {
     transport.refusals(address) == 0 && !transport.unreachable().contains(&address)
 }
 
-/// The log servers that have not answered, with their last known addresses, for people.
+/// The versions that a log server lacks, for people.
+fn of_holes(answer: &SealReply) -> String {
+    let holes = answer.lost.iter().take(HOLES_TOLD);
+    let holes = holes.map(|(after, up_to)| format!("versions {} to {up_to}", after + 1));
+    holes.collect::<Vec<_>>().join(", ")
+}
+
+/// The log servers that have not answered, or lack what no other has, with their last known addresses, for people.
 fn missing_logs(
     context: &Context,
     generation: &LogGeneration,
-    answered: &[bool],
+    answers: &[Option<SealReply>],
     damaged: &BTreeSet<usize>,
 ) -> String {
-    let silent = (0..generation.logs.len()).filter(|place| !answered[*place]);
+    let is_missing = |place: &usize| answers[*place].is_none() || damaged.contains(place);
+    let silent = (0..generation.logs.len()).filter(is_missing);
     let silent = silent.map(|place| {
         let log = &generation.logs[place];
         let at = address_now(&context.workers, log);
-        let why = match damaged.contains(&place) {
-            true => ", whose files are damaged",
-            false => "",
+        let why = match (damaged.contains(&place), &answers[place]) {
+            (true, Some(answer)) => format!(", whose files are damaged at {}", of_holes(answer)),
+            (true, None) => ", whose files are damaged".to_owned(),
+            (false, _) => String::new(),
         };
         format!("{at} (log {}{why})", log.id)
     });
     let silent: Vec<String> = silent.collect();
     format!(
-        "log servers of epoch {} that do not answer, and without which some of the log is not there: {}",
+        "log servers of epoch {} that do not answer or are damaged, and without which some of the log is not there: \
+         {}",
         generation.epoch,
         silent.join(", ")
     )
@@ -426,6 +491,7 @@ mod tests {
             durable: DurableVersion::of_nothing(durable),
             known_committed,
             came_back: false,
+            lost: vec![],
         })
     }
 
@@ -472,6 +538,33 @@ mod tests {
     fn what_a_log_server_that_stayed_does_not_have_was_not_acknowledged() {
         let answers = [from_disk(40, 10), answer(30, 10), from_disk(20, 10)];
         assert_eq!(end_of_log(&generation(3, 3), &answers), (20, 30));
+    }
+
+    #[test]
+    fn holes_of_log_servers_matter_where_no_other_member_of_a_set_has_what_is_in_them() {
+        let holed = |lost: &[(Version, Version)]| {
+            let answer = from_disk(100, 10);
+            answer.map(|answer| SealReply {
+                lost: lost.to_vec(),
+                ..answer
+            })
+        };
+        let two = generation(2, 2);
+        let apart = [holed(&[(10, 20), (50, 60)]), holed(&[(20, 30), (0, 5)])];
+        assert!(with_holes(&two, &apart).is_empty());
+        let overlap = [holed(&[(10, 20)]), holed(&[(19, 30)])];
+        assert_eq!(with_holes(&two, &overlap), [0, 1]);
+        let beside_a_whole_one = [holed(&[(10, 20)]), answer(100, 10)];
+        assert!(with_holes(&two, &beside_a_whole_one).is_empty());
+        // The set of the last two has no other member.
+        let three = [answer(100, 10), holed(&[(10, 20)]), holed(&[(15, 16)])];
+        assert_eq!(with_holes(&generation(3, 2), &three), [1, 2]);
+        assert!(with_holes(&generation(3, 3), &three).is_empty());
+        // The other one has lost the end of the log, or was never asked to take it.
+        let lost_its_end = [holed(&[(30, 40)]), from_disk(20, 10)];
+        assert_eq!(with_holes(&two, &lost_its_end), [0]);
+        let not_acknowledged = [holed(&[(30, 40)]), answer(20, 10)];
+        assert!(with_holes(&two, &not_acknowledged).is_empty());
     }
 
     #[test]

@@ -68,6 +68,12 @@ impl Facts {
         workers.find(|worker| worker.worker.address == address)
     }
 
+    /// True if a storage server counts as a replica.
+    pub fn counts(&self, server: &StorageServer) -> bool {
+        let host = server.address.and_then(|address| self.worker_at(address));
+        host.is_some_and(|host| replicas::counts_as_replica(host, &server.id))
+    }
+
     /// The zone of the process that has an address.
     pub fn zone_at(&self, address: SocketAddr) -> Option<&str> {
         self.worker_at(address)

@@ -37,7 +37,7 @@ pub fn data(facts: &Facts) -> Value {
     let unhealthy = facts
         .storage
         .iter()
-        .filter(|server| server.status.is_none());
+        .filter(|server| server.status.is_none() || !facts.counts(server));
     let logs = facts.logs.iter().map(|log| log.role.address);
     let storage = facts.storage.iter().filter_map(|server| server.address);
     let (least_of_storage, ratio) = least_space(facts, storage);

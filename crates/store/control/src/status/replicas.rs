@@ -5,18 +5,21 @@ use crate::{distribution, exclusion, movement};
 use plinth_core::codec::Codec;
 use plinth_core::config::DatabaseConfig;
 use plinth_core::distribution::Distribution;
-use plinth_core::system_keys::{CONFIG, DATABASE_LOCK};
-use plinth_core::{Error, Uid};
-use plinth_runtime::unix_time_ms;
-use std::collections::BTreeSet;
+use plinth_core::system_keys::{CONFIG, DATABASE_LOCK, ShardRecord};
+use plinth_core::{Error, Tag, Uid};
+use plinth_protocol::control::RegisterWorker;
+use plinth_runtime::{planted, unix_time_ms};
+use std::collections::BTreeMap;
 
 pub struct Replicas {
     pub wanted: usize,
     pub shards: usize,
     /// Shards on their way to another team.
     pub moving: usize,
-    /// Copies of the shard that has the fewest.
+    /// Copies that [count](counts_as_replica) of the shard that has the fewest.
     pub least: usize,
+    /// The same with all copies that are there, whatever they can serve.
+    pub least_there: usize,
     /// Who has locked the database.
     pub lock: Option<Uid>,
     pub excluded: Vec<exclusion::Target>,
@@ -38,9 +41,13 @@ impl Replicas {
     /// FoundationDB's name of the state, and what it means.
     pub fn state(&self) -> (&'static str, &'static str) {
         match self {
-            Replicas { least: 0, .. } => {
+            Replicas { least_there: 0, .. } => {
                 ("missing_data", "no running process has a copy of some data")
             }
+            Replicas { least: 0, .. } if self.heals() => (
+                "healing",
+                "no copy of some data can serve all of it; copies are being made of what all have together",
+            ),
             replicas if !replicas.is_full() && !replicas.heals() => (
                 "healing",
                 "copies of some data are missing, and none are made: data distribution is off or waits for servers",
@@ -53,6 +60,15 @@ impl Replicas {
             ),
         }
     }
+}
+
+/// True if a storage server that is there counts as a replica of all that it holds: it could serve it alone.
+pub fn counts_as_replica(host: &RegisterWorker, id: &Uid) -> bool {
+    !host.is_damaged(id)
+        || planted!(
+            "damaged_copy_counts",
+            "status counts a copy whose files are damaged as one that could serve"
+        )
 }
 
 pub async fn count_replicas(cluster: &Cluster) -> plinth_core::Result<Replicas> {
@@ -69,13 +85,22 @@ pub async fn count_replicas(cluster: &Cluster) -> plinth_core::Result<Replicas> 
         ))
     });
     let (config, shards, lock, excluded, distribution) = read.await?;
-    let hosted: BTreeSet<Uid> = cluster.context.workers.with(|workers| {
-        let storage = workers.values().flat_map(|worker| &worker.storage);
-        storage.map(|(id, _)| *id).collect()
+    // Each with whether it counts.
+    let hosted: BTreeMap<Uid, bool> = cluster.context.workers.with(|workers| {
+        let storage = |worker: &RegisterWorker| {
+            let counts = |(id, _): &(Uid, Tag)| (*id, counts_as_replica(worker, id));
+            worker.storage.iter().map(counts).collect::<Vec<_>>()
+        };
+        workers.values().flat_map(storage).collect()
     });
-    let left = shards
-        .iter()
-        .map(|(_, record)| record.team.iter().filter(|id| hosted.contains(id)).count());
+    let least = |is_copy: fn(&bool) -> bool| {
+        let copies = |record: &ShardRecord| {
+            let copies = record.team.iter().filter_map(|id| hosted.get(id));
+            copies.filter(|counts| is_copy(counts)).count()
+        };
+        let least = shards.iter().map(|(_, record)| copies(record)).min();
+        least.unwrap_or(0)
+    };
     Ok(Replicas {
         wanted: config.replication as usize,
         shards: shards.len(),
@@ -83,7 +108,8 @@ pub async fn count_replicas(cluster: &Cluster) -> plinth_core::Result<Replicas> 
             .iter()
             .filter(|(_, record)| !record.destination.is_empty())
             .count(),
-        least: left.min().unwrap_or(0),
+        least: least(|counts| *counts),
+        least_there: least(|_| true),
         lock: lock.map(|id| Uid::from_bytes(&id).unwrap_or(Uid(0))),
         excluded,
         distribution,

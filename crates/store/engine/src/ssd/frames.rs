@@ -13,9 +13,9 @@
 //!
 //! A frame's checksum also covers its block's number: a block written to a wrong place does not pass. A frame of
 //! zeros, trailer included, is a block that was never written. If the disk loses a write, the older frame in its place
-//! is whole. It still does not pass while the file is open, since [the checksums of written frames](written) are
-//! remembered. (A write that was lost before the file was opened cannot show here. The comparison of replicas shows
-//! it.)
+//! is whole. It still does not pass while the engine lives, since [the checksums of written frames](written) are
+//! remembered, also when the engine opens its file again. (A write that was lost before the engine was opened cannot
+//! show here. The comparison of replicas shows it.)
 //!
 //! The tree's header says how many blocks it leads to. A header that reached the disk before the file's length did was
 //! not durable, and the older header is taken. A file that is too short for both was cut.
@@ -32,9 +32,9 @@ use plinth_runtime::disk::{BlockingFile, Synced};
 use redb::StorageBackend;
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::{fmt, io};
 use written::Written;
 
 thread_local! {
@@ -158,8 +158,32 @@ fn frame_at(block: u64) -> u64 {
     FRAMES_AT + (block - 1) * FRAME as u64
 }
 
+/// What a read has met: the frame at an offset of the file is damaged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct DamagedBlock {
+    pub at: u64,
+    pub what: &'static str,
+}
+
+impl fmt::Display for DamagedBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.what, self.at)
+    }
+}
+
+impl std::error::Error for DamagedBlock {}
+
+impl DamagedBlock {
+    /// The one that an error of the tree is about.
+    pub fn of(error: &io::Error) -> Option<DamagedBlock> {
+        error.get_ref()?.downcast_ref().copied()
+    }
+}
+
 impl<F: BlockFile> Frames<F> {
-    pub fn open(file: F) -> io::Result<Arc<Self>> {
+    /// Opens the file. `before` are the frames of a tree that has left it: what they have written must still be there.
+    pub fn open(file: F, before: Option<&Self>) -> io::Result<Arc<Self>> {
+        let written = before.map(|before| before.written().map(|written| written.clone()));
         let physical_len = file.len()?;
         if physical_len > 0 {
             // What a killed process wrote can be read, but a power cut may still lose it. The header that is chosen
@@ -190,7 +214,7 @@ impl<F: BlockFile> Frames<F> {
             is_left: AtomicBool::new(false),
             without_room: Mutex::default(),
             damaged_at: AtomicU64::new(NO_DAMAGE),
-            written: Mutex::default(),
+            written: Mutex::new(written.transpose()?.unwrap_or_default()),
             cold_reads: AtomicU64::new(0),
         }))
     }
@@ -343,8 +367,9 @@ impl<F: BlockFile> Frames<F> {
     }
 
     fn damage(&self, block: u64, what: &'static str) -> io::Error {
-        self.damaged_at.store(frame_at(block), Ordering::Release);
-        io::Error::new(io::ErrorKind::InvalidData, what)
+        let at = frame_at(block);
+        self.damaged_at.store(at, Ordering::Release);
+        io::Error::new(io::ErrorKind::InvalidData, DamagedBlock { at, what })
     }
 }
 

@@ -11,26 +11,32 @@
 //! are whole. Copies with different damage heal each other: a part that one cannot read is read from another.
 
 use super::revival::{Stored, is_forgotten};
-use super::{Hosting, is_damage, is_the_disks};
+use super::{Hosting, Kind, is_the_disks};
 use crate::data_directory::DAMAGED;
-use plinth_core::{Error, Tag, Uid};
-use plinth_protocol::control::ClusterInfo;
+use plinth_core::{Epoch, Error, Tag, Uid, Version};
+use plinth_engine::{DamagedPart, FileDamage};
+use plinth_log::damaged::DamagedLog;
+use plinth_log::serve::Life;
+use plinth_protocol::control::{self, ClusterInfo, DAMAGED_PARTS_MAX, DamagedStorage};
 use plinth_protocol::log::LogSystem;
 use plinth_protocol::role::Role;
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Either, probe, trace, trace_warn};
-use std::convert::Infallible;
+use plinth_runtime::{Either, planted, probe, trace, trace_warn};
+use plinth_storage::server::Damage;
 use std::path::Path;
 use std::rc::{Rc, Weak};
 
+/// Ranges of lost versions that the last line of a process names.
+const LOST_NAMED: usize = 4;
+
 impl Hosting {
     /// Storage servers whose files are damaged.
-    pub fn damaged_storage(&self) -> Vec<Uid> {
-        self.damaged_storage.borrow().iter().copied().collect()
+    pub fn damaged_storage(&self) -> Vec<DamagedStorage> {
+        self.damaged_storage.borrow().values().cloned().collect()
     }
 
     pub(super) fn is_damaged(&self, id: Uid) -> bool {
-        self.damaged_storage.borrow().contains(&id)
+        self.damaged_storage.borrow().contains_key(&id)
     }
 
     /// True if the database has one copy of everything.
@@ -44,28 +50,40 @@ impl Hosting {
         hosting: Weak<Self>,
         id: Uid,
         tag: Tag,
-        damaged: Watch<Option<Error>>,
+        damaged: Watch<Option<Damage>>,
         life: impl Future<Output = Error>,
     ) {
         let noting = async {
-            damaged.wait_until(Option::is_some).await;
-            if let (Some(hosting), Some(error)) = (hosting.upgrade(), damaged.get()) {
-                probe!("damaged_replica_serves_on");
-                hosting.note_damage(id, error);
+            loop {
+                let changed = damaged.changed();
+                if let (Some(hosting), Some(Damage { error, files })) =
+                    (hosting.upgrade(), damaged.get())
+                {
+                    probe!("damaged_replica_serves_on");
+                    if planted!(
+                        "last_copy_set_aside",
+                        "a damaged copy is set aside because others have the data, whatever they can read"
+                    ) {
+                        plinth_runtime::spawn("set aside", hosting.sets_last_copy_aside(id))
+                            .detach();
+                        return;
+                    }
+                    hosting.note_damage(id, error, files);
+                }
+                changed.await;
             }
-            std::future::pending::<Infallible>().await
         };
         let error = match plinth_runtime::race(life, noting).await {
             Either::Left(error) => error,
-            Either::Right(never) => match never {},
+            Either::Right(()) => return,
         };
         let Some(hosting) = hosting.upgrade() else {
             return;
         };
         // After an error of the disk nothing is known to be damaged: the server comes back when the disk works, and
         // the distributor does not wait long for it.
-        if is_damage(error) {
-            hosting.note_damage(id, error);
+        if error.is_damage() {
+            hosting.note_damage(id, error, FileDamage::default());
         } else if !is_the_disks(error) {
             let place = hosting.directory.storage_prefix(id);
             return hosting.ends_of(Role::Storage, &place, error);
@@ -73,16 +91,36 @@ impl Hosting {
         hosting.come_back_later(id, Stored::Storage(Some(tag)), error);
     }
 
-    /// From now on the distributor gives its data to others. If the database has one copy, the process ends.
-    fn note_damage(&self, id: Uid, error: Error) {
-        // The engine has reported the exact place.
+    /// What a planted fault does.
+    async fn sets_last_copy_aside(self: Rc<Self>, id: Uid) {
+        let ended = self.roles.borrow_mut().remove(&id);
+        drop(ended);
+        self.change.notify_all();
+        self.set_damaged_aside(id).await;
+    }
+
+    /// From now on the distributor gives its data to others. If the database has one copy, the process ends. Called
+    /// again when more is known.
+    fn note_damage(&self, id: Uid, error: Error, files: FileDamage) {
         let place = self.directory.storage_prefix(id);
-        trace_warn!("StorageDamaged", "place" => place.display(), "error" => error);
         if self.has_one_copy() {
+            trace_warn!("StorageDamaged", "place" => place.display(), "error" => error);
             return self.ends_of(Role::Storage, &place, error);
         }
-        self.damaged_storage.borrow_mut().insert(id);
-        self.change.notify_all();
+        let mut all = self.damaged_storage.borrow_mut();
+        let before = all.get(&id);
+        if before.is_none() {
+            // The engine has reported the exact place.
+            trace_warn!("StorageDamaged", "place" => place.display(), "error" => error);
+        }
+        let now = match before {
+            Some(before) if files.parts.is_empty() => before.clone(),
+            _ => told(id, &place, &files),
+        };
+        if before != Some(&now) {
+            all.insert(id, now);
+            self.change.notify_all();
+        }
     }
 
     /// Handles a storage server whose files cannot be opened because they are damaged. They stay where they are until
@@ -90,7 +128,7 @@ impl Hosting {
     /// known as soon as the worker hears of the cluster.
     pub(super) fn storage_cannot_start(self: &Rc<Self>, id: Uid, error: Error) {
         probe!("damaged_replica_at_start");
-        self.note_damage(id, error);
+        self.note_damage(id, error, FileDamage::default());
         let (hosting, info, system) = (
             Rc::downgrade(self),
             self.info.clone(),
@@ -140,6 +178,44 @@ impl Hosting {
         self.change.notify_all();
     }
 
+    /// Hosts a log server that serves what can be read of its files. They stay where they are until no generation
+    /// names it. If a recovery says that nobody has what it cannot read, its process ends and reports that.
+    pub(super) fn host_damaged_log(
+        self: &Rc<Self>,
+        id: Uid,
+        epoch: Epoch,
+        lost: Vec<(Version, Version)>,
+        life: Life,
+    ) {
+        probe!("damaged_log_serves_what_is_left");
+        let place = self.directory.log_prefix(id);
+        // The disk queue has reported the exact places.
+        trace_warn!("LogDamaged", "place" => place.display(), "epoch" => epoch);
+        self.logs_with_holes.borrow_mut().insert(id);
+        let answering = DamagedLog::beside(&self.transport, id);
+        let hosting = Rc::downgrade(self);
+        self.host(id, Kind::Log(epoch), Role::Log, async move {
+            let ended = plinth_runtime::race(life, answering.needed()).await;
+            let Some(hosting) = hosting.upgrade() else {
+                return;
+            };
+            match ended {
+                Either::Left(error) => hosting.come_back_later(id, Stored::Log(Some(epoch)), error),
+                Either::Right(()) => {
+                    let lost = lost.iter().take(LOST_NAMED);
+                    let lost = lost.map(|(after, up_to)| format!("{} to {up_to}", after + 1));
+                    let lost = lost.collect::<Vec<_>>().join(", ");
+                    let line = format!(
+                        "log server {} cannot go on: its files are damaged, its trace names the blocks; some of the \
+                         versions {lost} are nowhere else",
+                        place.display()
+                    );
+                    hosting.fatal.set(Some(line));
+                }
+            }
+        });
+    }
+
     /// Sets the files of a log server aside if others have what they hold; otherwise ends the process with a line.
     pub(super) async fn log_is_damaged(
         &self,
@@ -165,5 +241,25 @@ impl Hosting {
     fn ends_of(&self, role: Role, path: &Path, error: Error) {
         let line = format!("{role} server {} cannot go on: {error}", path.display());
         self.fatal.set(Some(line));
+    }
+}
+
+/// What the cluster is told of damage. The file is not known if it could not be opened.
+fn told(id: Uid, place: &Path, files: &FileDamage) -> DamagedStorage {
+    let file = match files.parts.is_empty() {
+        true => place,
+        false => &files.file,
+    };
+    let part = |part: &DamagedPart| {
+        let keys = part.keys.as_ref();
+        let (begin, end) = keys.map_or((&[][..], &[][..]), |keys| (&keys.begin, &keys.end));
+        control::DamagedPart::new(part.at, begin, end)
+    };
+    let parts = files.parts.iter().take(DAMAGED_PARTS_MAX);
+    DamagedStorage {
+        id,
+        file: file.display().to_string(),
+        parts: parts.map(part).collect(),
+        more: files.parts.len().saturating_sub(DAMAGED_PARTS_MAX) as u32,
     }
 }

@@ -1,7 +1,7 @@
 //! Log and storage servers that had to end because of their disk, or could not start. Their files stay as they are,
 //! and the server comes back from them when the disk works again, unless the cluster goes on without it by then.
 
-use super::{Hosting, Kind, is_damage, is_over};
+use super::{Hosting, Kind, is_over};
 use plinth_core::{Epoch, Error, Result, Tag, Uid};
 use plinth_protocol::control::ClusterInfo;
 use plinth_runtime::{Backoff, Duration, probe, trace, trace_warn};
@@ -42,7 +42,7 @@ impl Hosting {
                         }
                         return;
                     }
-                    Err(error) if is_damage(error) => {
+                    Err(error) if error.is_damage() => {
                         let _ = hosting.not_back(id, stored, error); // it is damage
                         return;
                     }

@@ -98,6 +98,7 @@ impl Server {
                 reads_waiting: self.reads_waiting.get() as u64,
                 watches: self.watches.borrow().len() as u64,
                 disk_full: self.disk_full.get(),
+                damaged: self.role.damaged.with(Option::is_some),
             });
         })
     }

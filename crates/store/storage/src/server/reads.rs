@@ -1,8 +1,9 @@
 //! Reads: answered at once if the version has been applied, otherwise as soon as it is.
 
+use super::damage::TRIES_MAX;
 use super::rights::Touches;
 use super::tallies::Amount;
-use super::{Server, Waiting, is_damage};
+use super::{Server, Waiting};
 use crate::knobs::{
     FUTURE_VERSION_WAIT_MS, RANGE_BYTES_MAX, STORAGE_READS_WAITING_MAX, WATCHES_MAX,
 };
@@ -42,6 +43,10 @@ pub(super) trait Reading: Sized + 'static {
     fn version(&self) -> Version;
     /// Reads from disk that must come first.
     fn warm(&self, server: &Server) -> Vec<Warming>;
+    /// True if nothing has been read yet: after damage, it can begin again.
+    fn can_begin_again(&self) -> bool {
+        false
+    }
     /// `None` if there is more to do, in another turn.
     fn go_on(&mut self, server: &Server) -> Result<Option<<Self::Request as Request>::Reply>>;
     fn amount(reply: &<Self::Request as Request>::Reply) -> Amount;
@@ -61,6 +66,9 @@ impl Reading for Get {
             return Vec::new(); // in the hot path
         }
         server.warm_key(&self.key).into_iter().collect()
+    }
+    fn can_begin_again(&self) -> bool {
+        true
     }
     fn go_on(&mut self, server: &Server) -> Result<Option<GetReply>> {
         let value = server.value(&self.key, self.version)?;
@@ -151,6 +159,9 @@ impl Reading for ReadingRange {
         let warming = server.warm(&left.begin, &left.end, left.bytes as u32, left.reverse);
         warming.into_iter().collect()
     }
+    fn can_begin_again(&self) -> bool {
+        self.row_count == 0
+    }
     fn go_on(&mut self, server: &Server) -> Result<Option<GetRangeReply>> {
         let ReadingRange {
             left,
@@ -170,9 +181,9 @@ impl Reading for ReadingRange {
         });
         let ended = match scanned {
             // What comes before the damage is intact. Another replica may have what comes next.
-            Err(error) if is_damage(error) && *may_end_early && *row_count > 0 => {
+            Err(error) if error.is_damage() && *may_end_early && *row_count > 0 => {
                 probe!("storage_read_ends_before_damage");
-                server.damaged.set(Some(error));
+                server.note_failure(error);
                 return Ok(Some(GetRangeReply {
                     rows: std::mem::take(rows).into(),
                     row_count: *row_count,
@@ -227,6 +238,9 @@ impl Reading for Summing {
     }
     fn warm(&self, server: &Server) -> Vec<Warming> {
         self.0.warm(server)
+    }
+    fn can_begin_again(&self) -> bool {
+        self.0.can_begin_again()
     }
     fn go_on(&mut self, server: &Server) -> Result<Option<RangeSummary>> {
         let Some(page) = self.0.go_on(server)? else {
@@ -306,6 +320,9 @@ impl Reading for FindingKey {
         let warming = server.warm(&left.begin, &left.end, PIVOT_BYTES, left.reverse);
         warming.into_iter().collect()
     }
+    fn can_begin_again(&self) -> bool {
+        self.found == 0
+    }
     fn go_on(&mut self, server: &Server) -> Result<Option<GetKeyReply>> {
         let FindingKey {
             left,
@@ -367,7 +384,7 @@ impl Server {
                 let mut reading = R::begin(request);
                 server.tallies.asked.add(reading.reads());
                 let mut warming = Vec::new();
-                if reading.version() <= server.latest() {
+                if reading.version() <= server.latest() && !server.is_opening() {
                     warming = reading.warm(&server);
                     if warming.is_empty() {
                         let result = server.check(reading.version());
@@ -377,6 +394,7 @@ impl Server {
                                 server.tallies.answer(reading.reads(), R::amount(&reply));
                                 return responder.ok(reply);
                             }
+                            Err(error) if server.begins_again(&reading, error) => {}
                             Err(error) => return server.reply(responder, Err(error)),
                         }
                     }
@@ -420,8 +438,10 @@ impl Server {
         mut warming: Vec<Warming>,
     ) -> Result<<R::Request as Request>::Reply> {
         let version = reading.version();
+        let mut tries = 0;
         loop {
             self.wait_for(version).await?;
+            self.opened().await;
             if warming.is_empty() {
                 warming = reading.warm(self);
             }
@@ -432,12 +452,25 @@ impl Server {
                 }
             }
             self.check(version)?;
-            if let Some(reply) = reading.go_on(self)? {
-                self.tallies.answer(reading.reads(), R::amount(&reply));
-                return Ok(reply);
+            match reading.go_on(self) {
+                Ok(None) => {}
+                Ok(Some(reply)) => {
+                    self.tallies.answer(reading.reads(), R::amount(&reply));
+                    return Ok(reply);
+                }
+                Err(error) if tries < TRIES_MAX && self.begins_again(&reading, error) => {
+                    tries += 1;
+                }
+                Err(error) => return Err(error),
             }
             plinth_runtime::yield_now().await;
         }
+    }
+
+    /// True if a read has met damage that was not known. It begins again when the files have been opened again: the
+    /// damage may not have been its own.
+    fn begins_again<R: Reading>(&self, reading: &R, error: Error) -> bool {
+        error.is_damage() && reading.can_begin_again() && self.note_failure(error)
     }
 
     /// Sends a reply. After damage or a disk error there is no reply, so that the client asks another replica. After
@@ -446,7 +479,7 @@ impl Server {
         match result {
             Err(error @ (Error::checksum_failed | Error::file_corrupt | Error::io_error)) => {
                 probe!("storage_read_meets_damage");
-                self.damaged.set(Some(error));
+                self.note_failure(error);
             }
             result => responder.send(result),
         }
@@ -504,6 +537,9 @@ impl Server {
             "a storage server answers from its newest version instead of the one asked for"
         );
         let version = if past { self.latest() } else { version };
+        if self.left_out.has(key) {
+            return Err(Error::checksum_failed);
+        }
         self.store.get(key, version)
     }
 
@@ -552,14 +588,27 @@ impl Server {
                 false => VISITS_A_TURN,
             },
         };
+        let (mut begin, mut end) = (&left.begin[..], &left.end[..]);
+        let left_out = self.left_out.next_in(begin, end, left.reverse);
+        let behind = left_out.as_ref().map(|key| key_after(key));
+        match (&left_out, &behind) {
+            (Some(_), Some(behind)) if left.reverse => begin = behind,
+            (Some(key), _) => end = key,
+            _ => {}
+        }
         let read = RangeRead {
-            begin: &left.begin,
-            end: &left.end,
+            begin,
+            end,
             version: left.version,
             limits,
             reverse: left.reverse,
         };
-        self.store.range(&read, visit)
+        let ended = self.store.range(&read, visit)?;
+        let is_at_left_out = left_out.is_some() && !ended.more && ended.stopped_at.is_none();
+        match is_at_left_out {
+            true => Err(Error::checksum_failed),
+            false => Ok(ended),
+        }
     }
 
     fn serve_watches(self: &Rc<Self>) -> Registration {

@@ -30,6 +30,9 @@ impl Reading for GetValues {
         let keys = self.keys.iter();
         keys.filter_map(|key| server.warm_key(key)).collect()
     }
+    fn can_begin_again(&self) -> bool {
+        true
+    }
     /// Fails if one of the keys is elsewhere: the client then asks for each by itself.
     fn go_on(&mut self, server: &Server) -> Result<Option<GetValuesReply>> {
         let bytes_max = match buggify!() {
@@ -42,7 +45,15 @@ impl Reading for GetValues {
                 probe!("storage_values_do_not_fit");
                 break;
             }
-            let value = server.value(key, self.version)?;
+            let value = match server.value(key, self.version) {
+                // The client asks for the rest: another replica may have it.
+                Err(error) if error.is_damage() && !values.is_empty() => {
+                    probe!("storage_values_end_before_damage");
+                    server.note_failure(error);
+                    break;
+                }
+                value => value?,
+            };
             bytes += value.as_ref().map_or(0, Bytes::len);
             values.push(value);
         }

@@ -10,7 +10,7 @@ const GROUPS_MAX: usize = 4096;
 const UNKNOWN: u32 = 0;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Written {
     groups: BTreeMap<u64, Box<[u32]>>,
     /// Numbers of the groups, in the order in which they were added.

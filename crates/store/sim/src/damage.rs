@@ -1,0 +1,406 @@
+//! Checks what becomes of data when the files of several copies of it are damaged at once. The damaged blocks hold
+//! rows of different parts of the key space in different copies, or the same rows in all of them.
+//!
+//! - Whatever some copy can read is read, right, and all of it becomes whole again.
+//! - What no copy can read has no answer: it is neither missing nor old. The files stay where they are.
+//! - Status counts no damaged copy as one that could serve.
+
+use crate::cluster::Shape;
+use crate::workloads::until_done;
+use crate::{Failure, FailureKind, consistency};
+use bytes::Bytes;
+use plinth_client::{Database, RangeOptions, TransactionOption};
+use plinth_control::movement;
+use plinth_coordination::election;
+use plinth_core::{KeySelector, MutationKind, Result, Uid};
+use plinth_protocol::status::GetStatus;
+use plinth_runtime::random::{below, chance, range, shuffle};
+use plinth_runtime::sim::{MachineId, control};
+use plinth_runtime::{Duration, Either, now, probe, race, sleep, timeout, trace};
+use serde_json::Value;
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+/// Rows in a part of the key space, of which the middle one is damaged. The block has some of its neighbours.
+const PART: usize = 40;
+const PARTS: usize = 12;
+const ROWS: usize = PART * PARTS;
+/// Rows on each side of a damaged one that may share its block.
+const NEAR: usize = 15;
+/// Limit of a read; without a reply in this time it has none.
+const READ_LIMIT_MS: i64 = 3000;
+const RANGE_ROWS: usize = 25;
+/// Rows that some copy can read have been read by then, however often reads meet damage.
+const ALL_READ: Duration = Duration::from_secs(120);
+/// Damaged copies have been made anew by then.
+const WHOLE_AGAIN: Duration = Duration::from_secs(300);
+const LOOK: Duration = Duration::from_secs(2);
+
+type Verdict = std::result::Result<(), Failure>;
+
+fn wrong(message: impl Into<String>) -> Failure {
+    Failure::new(FailureKind::Correctness, message)
+}
+
+fn stands(message: impl Into<String>) -> Failure {
+    Failure::new(FailureKind::Liveness, message)
+}
+
+/// Rows are spread over the key space.
+fn key(row: usize) -> Vec<u8> {
+    let first = (row * 250 / ROWS) as u8;
+    [&[first, b'd'][..], &(row as u16).to_be_bytes()].concat()
+}
+
+/// Its bytes are nowhere else. Later ones are larger.
+fn value(row: usize, turn: u32) -> String {
+    format!("{turn:06}.{row:04}|").repeat(35)
+}
+
+/// What the rows may be: each is written by one client, whose turns go up.
+struct Rows(Vec<Turns>);
+
+#[derive(Default)]
+struct Turns {
+    begun: Cell<u32>,
+    done: Cell<u32>,
+}
+
+impl Rows {
+    /// What is wrong with a row that a read has given, which began when these turns were done.
+    fn judge(&self, row: usize, found: Option<&[u8]>, done: u32) -> Verdict {
+        let Some(found) = found else {
+            return Err(wrong(format!("row {row} is missing")));
+        };
+        let turns = done..=self.0[row].begun.get();
+        match turns
+            .clone()
+            .any(|turn| value(row, turn).as_bytes() == found)
+        {
+            true => Ok(()),
+            false => {
+                let found = String::from_utf8_lossy(&found[..found.len().min(12)]).into_owned();
+                Err(wrong(format!(
+                    "row {row} is {found}, and not of the turns {turns:?}"
+                )))
+            }
+        }
+    }
+
+    fn done(&self, row: usize) -> u32 {
+        self.0[row].done.get()
+    }
+}
+
+/// The parts that are damaged.
+#[derive(Default, Debug)]
+struct Damaged {
+    parts: BTreeSet<usize>,
+    /// Those that are damaged in every copy.
+    lost: BTreeSet<usize>,
+    machines: BTreeSet<MachineId>,
+    /// Files with blocks that are damaged in every copy.
+    last: BTreeSet<(MachineId, PathBuf)>,
+}
+
+impl Damaged {
+    /// True if no copy may be able to read a row.
+    fn may_be_lost(&self, row: usize) -> bool {
+        let in_part = row % PART;
+        let is_near = (PART / 2 - NEAR..=PART / 2 + NEAR).contains(&in_part);
+        is_near && self.lost.contains(&(row / PART))
+    }
+}
+
+pub async fn run(shape: &Shape, database: &Database) -> Verdict {
+    let rows = Rows((0..ROWS).map(|_| Turns::default()).collect());
+    until_done(database, async |tr| {
+        (0..ROWS).for_each(|row| tr.set(key(row), value(row, 0)));
+        Ok(())
+    })
+    .await;
+    sleep(Duration::from_millis(range(12_000..30_000))).await;
+    let damaged = strike();
+    if damaged.parts.is_empty() {
+        return Ok(());
+    }
+    let clients = race(client(database, &rows, 0), client(database, &rows, 1));
+    let working = race(clients, watch_status(shape, database));
+    let checking = check(shape, database, &rows, &damaged);
+    match race(checking, working).await {
+        Either::Left(verdict) => verdict,
+        Either::Right(Either::Left(Either::Left(failure) | Either::Right(failure))) => Err(failure),
+        Either::Right(Either::Right(failure)) => Err(failure),
+    }
+}
+
+/// Where a row lies on a machine's disk.
+fn places(machine: MachineId, row: usize) -> Vec<(PathBuf, u64)> {
+    let is_engine = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("storage-") && name.ends_with(".redb")
+    };
+    let mut files = control().files(machine);
+    files.retain(is_engine);
+    let of = |file: PathBuf| {
+        let places = control().places_in_file(machine, &file, value(row, 0).as_bytes());
+        places.into_iter().map(move |at| (file.clone(), at))
+    };
+    files.into_iter().flat_map(of).collect()
+}
+
+/// Damages blocks of several copies, and restarts their machines: what is in memory is not read from the disk again.
+fn strike() -> Damaged {
+    let mut damaged = Damaged::default();
+    let machines: Vec<MachineId> = control().machines().iter().map(|m| m.id).collect();
+    let mut parts: Vec<usize> = (0..PARTS).collect();
+    shuffle(&mut parts);
+    parts.truncate(2 + below(6) as usize);
+    // Different parts in the copies, the same ones, or both.
+    let everywhere = [0.0, 1.0, 0.4][below(3) as usize];
+    for part in parts {
+        let row = part * PART + PART / 2;
+        let mut copies: Vec<_> = machines.iter().map(|m| (*m, places(*m, row))).collect();
+        copies.retain(|(_, places)| !places.is_empty());
+        shuffle(&mut copies);
+        let is_lost = chance(everywhere);
+        if !is_lost {
+            if copies.len() < 2 {
+                continue; // it has not come to every disk
+            }
+            copies.truncate(1);
+        }
+        for (machine, places) in copies {
+            for (file, at) in places {
+                control().flip_bit_in_file(machine, &file, at..at + 1);
+                if is_lost {
+                    damaged.last.insert((machine, file));
+                }
+            }
+            damaged.parts.insert(part);
+            damaged.machines.insert(machine);
+        }
+        if is_lost {
+            damaged.lost.insert(part);
+        }
+    }
+    probe!("fault_damages_several_copies");
+    trace!("FaultDamageCopies", "damaged" => format!("{damaged:?}"));
+    for machine in &damaged.machines {
+        control().reboot_machine(*machine, Duration::from_millis(range(10..3000)));
+    }
+    damaged
+}
+
+/// Reads and writes. Ends with the first wrong answer.
+async fn client(database: &Database, rows: &Rows, number: usize) -> Failure {
+    loop {
+        sleep(Duration::from_millis(range(20..300))).await;
+        let row = below(ROWS as u64) as usize;
+        let done = match below(10) {
+            0..4 => read_row(database, rows, row).await,
+            4..7 => read_range(database, rows, row).await,
+            _ => {
+                write(database, rows, row - row % 2 + number).await;
+                Ok(())
+            }
+        };
+        if let Err(failure) = done {
+            return failure;
+        }
+    }
+}
+
+async fn write(database: &Database, rows: &Rows, row: usize) {
+    let turn = rows.done(row) + 1;
+    rows.0[row].begun.set(turn);
+    let over_what_was = chance(0.4);
+    until_done(database, async |tr| {
+        match over_what_was {
+            // Storage servers have to read the value for it.
+            true => tr.atomic_op(MutationKind::ByteMax, key(row), value(row, turn)),
+            false => tr.set(key(row), value(row, turn)),
+        }
+        Ok(())
+    })
+    .await;
+    rows.0[row].done.set(turn);
+}
+
+async fn read_row(database: &Database, rows: &Rows, row: usize) -> Verdict {
+    let done = rows.done(row);
+    let read = async || {
+        let tr = database.create_transaction();
+        tr.set_option(TransactionOption::Timeout(READ_LIMIT_MS))?;
+        tr.get(key(row), false).await
+    };
+    match read().await {
+        Ok(found) => rows.judge(row, found.as_deref(), done),
+        Err(_) => Ok(()), // no answer
+    }
+}
+
+async fn read_range(database: &Database, rows: &Rows, row: usize) -> Verdict {
+    let last = (row + RANGE_ROWS).min(ROWS) - 1;
+    let done: Vec<u32> = (row..=last).map(|row| rows.done(row)).collect();
+    let reverse = chance(0.5);
+    let read = async || -> Result<Vec<(Bytes, Bytes)>> {
+        let tr = database.create_transaction();
+        tr.set_option(TransactionOption::Timeout(READ_LIMIT_MS))?;
+        let options = RangeOptions {
+            reverse,
+            ..RangeOptions::limit(RANGE_ROWS as i32)
+        };
+        let begin = KeySelector::first_greater_or_equal(key(row));
+        let end = KeySelector::first_greater_than(key(last));
+        let found = tr.get_range(begin, end, options, false).await?;
+        Ok(found
+            .rows
+            .into_iter()
+            .map(|(key, value)| (key, value))
+            .collect())
+    };
+    let Ok(mut found) = read().await else {
+        return Ok(()); // no answer
+    };
+    // It may give fewer than were asked for, without a gap.
+    let first = if reverse {
+        found.reverse();
+        last + 1 - found.len().min(last + 1 - row)
+    } else {
+        row
+    };
+    for (at, (found_key, found)) in (first..).zip(&found) {
+        if at > last || found_key[..] != key(at) {
+            return Err(wrong(format!(
+                "rows from {row} to {last} do not follow each other at {at}"
+            )));
+        }
+        rows.judge(at, Some(found), done[at - row])?;
+    }
+    match found.is_empty() {
+        true => Err(wrong(format!("rows from {row} to {last} are missing"))),
+        false => Ok(()),
+    }
+}
+
+/// The storage servers that the map names.
+async fn holders(database: &Database) -> Option<BTreeSet<String>> {
+    let shards = movement::run(database, async |tr| movement::read_shards(tr).await);
+    let shards = timeout(LOOK, shards).await?.ok()?;
+    let ids = |team: &[Uid]| team.iter().map(Uid::to_string).collect::<Vec<_>>();
+    Some(
+        shards
+            .iter()
+            .flat_map(|(_, record)| ids(&record.team))
+            .collect(),
+    )
+}
+
+async fn status(shape: &Shape) -> Option<Value> {
+    let (transport, coordinators) = (shape.transport(), shape.coordinators());
+    let asking = election::ask_controller(&transport, &coordinators, GetStatus {});
+    let reply = timeout(Duration::from_secs(10), asking).await??;
+    Some(serde_json::from_str(&reply.json).expect("it is JSON"))
+}
+
+/// The storage servers that a status document calls damaged.
+fn damaged_in(document: &Value) -> BTreeSet<String> {
+    let servers = document.pointer("/cluster/storage_servers");
+    let servers = servers.and_then(Value::as_array).into_iter().flatten();
+    let damaged = servers.filter(|server| !server["damaged"].is_null());
+    damaged
+        .filter_map(|server| Some(server["id"].as_str()?.to_owned()))
+        .collect()
+}
+
+/// Ends when status counts a damaged copy.
+async fn watch_status(shape: &Shape, database: &Database) -> Failure {
+    loop {
+        sleep(LOOK).await;
+        let (Some(before), Some(document), Some(after)) = (
+            holders(database).await,
+            status(shape).await,
+            holders(database).await,
+        ) else {
+            continue;
+        };
+        let damaged = damaged_in(&document);
+        let holds = |id: &&String| before.contains(*id) && after.contains(*id);
+        let Some(holder) = damaged.iter().find(holds) else {
+            continue;
+        };
+        probe!("damaged_copy_is_told");
+        if document.pointer("/cluster/data/state/healthy") == Some(&true.into()) {
+            return wrong(format!(
+                "{holder} is damaged and holds data, and all copies count"
+            ));
+        }
+    }
+}
+
+async fn check(shape: &Shape, database: &Database, rows: &Rows, damaged: &Damaged) -> Verdict {
+    all_are_read(database, rows, damaged).await?;
+    if damaged.lost.is_empty() {
+        becomes_whole(shape).await?;
+        probe!("damaged_copies_become_whole");
+    } else {
+        sleep(Duration::from_millis(range(10_000..120_000))).await;
+    }
+    all_are_read(database, rows, damaged).await?;
+    for (machine, file) in &damaged.last {
+        if !control().files(*machine).contains(file) {
+            let file = file.display();
+            return Err(wrong(format!(
+                "{file} has the last copy of something, and is gone"
+            )));
+        }
+    }
+    match damaged.lost.is_empty() {
+        true => consistency::check(database, shape).await,
+        false => Ok(()),
+    }
+}
+
+/// Every row that some copy can read is read.
+async fn all_are_read(database: &Database, rows: &Rows, damaged: &Damaged) -> Verdict {
+    let wanted = (0..ROWS).filter(|row| !damaged.may_be_lost(*row));
+    let row = Cell::new(0);
+    let reading = async {
+        for next in wanted {
+            row.set(next);
+            let done = rows.done(next);
+            let read = database
+                .run(async |tr| tr.get(key(next), false).await)
+                .await;
+            let found = read.map_err(|error| wrong(format!("row {next}: {error}")))?;
+            rows.judge(next, found.as_deref(), done)?;
+        }
+        Ok(())
+    };
+    match timeout(ALL_READ, reading).await {
+        Some(verdict) => verdict,
+        None => Err(stands(format!(
+            "row {} is intact in some copy, and no read gets it",
+            row.get()
+        ))),
+    }
+}
+
+async fn becomes_whole(shape: &Shape) -> Verdict {
+    let end = now() + WHOLE_AGAIN;
+    while now() < end {
+        if let Some(document) = status(shape).await
+            && document.pointer("/cluster/data/state/healthy") == Some(&true.into())
+            && !document.to_string().contains("damaged_storage")
+        {
+            return Ok(());
+        }
+        sleep(LOOK).await;
+    }
+    let limit = WHOLE_AGAIN.as_secs();
+    Err(stands(format!(
+        "what was damaged is not whole again after {limit} s"
+    )))
+}
