@@ -9,6 +9,7 @@ mod configuration;
 mod counters;
 mod data;
 mod distribution;
+mod lagging;
 mod latency;
 mod probe;
 mod processes;
@@ -18,6 +19,7 @@ mod workload;
 
 use crate::cluster::Cluster;
 use crate::phase::Phases;
+use crate::replica::could_serve;
 use crate::streams::StreamState;
 use asked::{Facts, LogServer, StorageServer, Workers};
 use data::Tolerance;
@@ -39,6 +41,7 @@ pub(crate) async fn document(cluster: &Cluster) -> String {
         plinth_runtime::probe!("status_is_asked_for_again");
         facts = asked::ask_everybody(cluster).await;
     }
+    lagging::count_copies(&mut facts);
     let coordinators = cluster.context.coordinators.file();
     let config = cluster.context.config.get();
     let (info, replicas) = (&facts.info, facts.replicas.as_ref());
@@ -75,7 +78,11 @@ pub(crate) async fn document(cluster: &Cluster) -> String {
         "protocol_version": format!("{PROTOCOL_VERSION:x}"),
         "qos": qos::qos(&facts),
         "recovery_state": recovery_state(cluster, &facts, config.as_ref()),
-        "storage_servers": facts.storage.iter().map(storage_server).collect::<Vec<_>>(),
+        "storage_servers": facts
+            .storage
+            .iter()
+            .map(|server| storage_server(server, &facts))
+            .collect::<Vec<_>>(),
         "workload": workload::workload(&facts),
     });
     distribution::add(&mut document, &facts);
@@ -124,7 +131,7 @@ fn log_server(log: &LogServer) -> Value {
     })
 }
 
-fn storage_server(server: &StorageServer) -> Value {
+fn storage_server(server: &StorageServer, facts: &Facts) -> Value {
     let address = server.address.or(server.last_address);
     let (id, address) = (server.id.to_string(), address.map(|a| a.to_string()));
     let Some(status) = &server.status else {
@@ -136,6 +143,8 @@ fn storage_server(server: &StorageServer) -> Value {
         "window_bytes": status.window_bytes, "disk_bytes": status.disk_bytes,
         "stored_bytes": status.stored_bytes, "engine": status.engine.name(),
         "watches": status.watches, "disk_full": status.disk_full,
+        "lag_seconds": lagging::seconds(server, facts).map(counters::rounded),
+        "counts": could_serve(lagging::replica(server, facts)),
     })
 }
 
@@ -179,6 +188,8 @@ fn messages(cluster: &Cluster, facts: &Facts, available: bool) -> Vec<Value> {
         }));
     }
     messages.extend(damaged_storage(workers));
+    messages.extend(lagging::message(facts));
+    messages.extend(lagging::older_copies(workers));
     messages
 }
 

@@ -310,6 +310,14 @@ fn the_rows_of_a_damaged_range_reply_are_refused_or_all_there() {
     });
 }
 
+fn older_copy() -> OlderCopy {
+    OlderCopy {
+        id: Uid(8),
+        version: 9,
+        log_begins: 10,
+    }
+}
+
 #[test]
 fn damaged_control_messages_and_the_coordinated_state_are_refused_or_mean_what_they_say() {
     fuzz_message([RegisterWorker {
@@ -327,6 +335,7 @@ fn damaged_control_messages_and_the_coordinated_state_are_refused_or_mean_what_t
         logs: vec![(Uid(3), 4)],
         storage: vec![(Uid(5), Tag(6))],
         damaged: vec![Uid(5), Uid(7)],
+        older: vec![older_copy()],
         unreachable: vec![([127, 0, 0, 1], 3).into()],
         disk: Some(SickDisk {
             directory: "/d".into(),

@@ -15,7 +15,11 @@ pub struct Replicas {
     pub shards: usize,
     /// Shards on their way to another team.
     pub moving: usize,
-    /// Copies of the shard that has the fewest.
+    /// The teams that hold shards.
+    teams: BTreeSet<Vec<Uid>>,
+    /// Servers that processes have which are here.
+    pub hosted: BTreeSet<Uid>,
+    /// Copies of the shard that has the fewest, as far as they [count](crate::replica::could_serve).
     pub least: usize,
     /// Who has locked the database.
     pub lock: Option<Uid>,
@@ -28,6 +32,25 @@ impl Replicas {
         self.least >= self.wanted
     }
 
+    /// Counts the copies, when it is known which servers' count.
+    pub fn count(&mut self, counts: impl Fn(&Uid) -> bool) {
+        self.least = self.fewest(counts);
+    }
+
+    /// The least number of members of a team.
+    fn fewest(&self, counts: impl Fn(&Uid) -> bool) -> usize {
+        let copies = self.teams.iter().map(|team| {
+            let members = team.iter();
+            members.filter(|id| counts(id)).count()
+        });
+        copies.min().unwrap_or(0)
+    }
+
+    /// Copies of the shard that has the fewest, on processes that are here. Not all of them need to count.
+    fn least_here(&self) -> usize {
+        self.fewest(|id| self.hosted.contains(id))
+    }
+
     /// False: operators have said that nothing is copied, or that the servers of a zone are waited for.
     fn heals(&self) -> bool {
         let said = &self.distribution;
@@ -37,10 +60,17 @@ impl Replicas {
 
     /// FoundationDB's name of the state, and what it means.
     pub fn state(&self) -> (&'static str, &'static str) {
+        let here = self.least_here();
         match self {
-            Replicas { least: 0, .. } => {
-                ("missing_data", "no running process has a copy of some data")
-            }
+            _ if here == 0 => ("missing_data", "no running process has a copy of some data"),
+            Replicas { least: 0, .. } => (
+                "healing",
+                "no copy of some data keeps up with the log: reads of it wait",
+            ),
+            replicas if !replicas.is_full() && here >= replicas.wanted => (
+                "healing",
+                "copies of some data are far behind, and do not count until they catch up or others have been made",
+            ),
             replicas if !replicas.is_full() && !replicas.heals() => (
                 "healing",
                 "copies of some data are missing, and none are made: data distribution is off or waits for servers",
@@ -73,9 +103,8 @@ pub async fn count_replicas(cluster: &Cluster) -> plinth_core::Result<Replicas> 
         let storage = workers.values().flat_map(|worker| &worker.storage);
         storage.map(|(id, _)| *id).collect()
     });
-    let left = shards
-        .iter()
-        .map(|(_, record)| record.team.iter().filter(|id| hosted.contains(id)).count());
+    let teams = shards.iter().map(|(_, record)| &record.team);
+    let teams: BTreeSet<&Vec<Uid>> = teams.collect();
     Ok(Replicas {
         wanted: config.replication as usize,
         shards: shards.len(),
@@ -83,7 +112,9 @@ pub async fn count_replicas(cluster: &Cluster) -> plinth_core::Result<Replicas> 
             .iter()
             .filter(|(_, record)| !record.destination.is_empty())
             .count(),
-        least: left.min().unwrap_or(0),
+        teams: teams.into_iter().cloned().collect(),
+        hosted,
+        least: 0,
         lock: lock.map(|id| Uid::from_bytes(&id).unwrap_or(Uid(0))),
         excluded,
         distribution,

@@ -14,7 +14,7 @@ use super::revival::{Stored, is_forgotten};
 use super::{Hosting, is_damage, is_the_disks};
 use crate::data_directory::DAMAGED;
 use plinth_core::{Error, Tag, Uid};
-use plinth_protocol::control::ClusterInfo;
+use plinth_protocol::control::{ClusterInfo, OlderCopy};
 use plinth_protocol::log::LogSystem;
 use plinth_protocol::role::Role;
 use plinth_runtime::sync::Watch;
@@ -34,7 +34,7 @@ impl Hosting {
     }
 
     /// True if the database has one copy of everything.
-    fn has_one_copy(&self) -> bool {
+    pub(super) fn has_one_copy(&self) -> bool {
         let has_one = |system: &LogSystem| system.current().is_some_and(|g| g.replication <= 1);
         self.log_system.with(has_one)
     }
@@ -45,6 +45,7 @@ impl Hosting {
         id: Uid,
         tag: Tag,
         damaged: Watch<Option<Error>>,
+        older: Watch<Option<OlderCopy>>,
         life: impl Future<Output = Error>,
     ) {
         let noting = async {
@@ -62,6 +63,9 @@ impl Hosting {
         let Some(hosting) = hosting.upgrade() else {
             return;
         };
+        if let Some(copy) = older.get() {
+            return hosting.has_an_older_copy(tag, copy, error);
+        }
         // After an error of the disk nothing is known to be damaged: the server comes back when the disk works, and
         // the distributor does not wait long for it.
         if is_damage(error) {
@@ -162,7 +166,7 @@ impl Hosting {
     }
 
     /// Ends the process with a line.
-    fn ends_of(&self, role: Role, path: &Path, error: Error) {
+    pub(super) fn ends_of(&self, role: Role, path: &Path, error: Error) {
         let line = format!("{role} server {} cannot go on: {error}", path.display());
         self.fatal.set(Some(line));
     }
