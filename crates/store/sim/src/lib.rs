@@ -16,6 +16,7 @@
 //! - `loss`: checks that lost data is never taken for data that never existed.
 //! - `names`: machines that change their addresses.
 //! - `ready`: checks that processes say that they are ready exactly while commits go through.
+//! - `stale`: checks that status counts only copies that could be read.
 //! - `consistency`: checks that all replicas hold the same data.
 //! - `store`: what is the store's, of all that is linked.
 //! - [`shrink`](mod@shrink): reduces a failing run.
@@ -41,6 +42,7 @@ mod protection;
 mod ready;
 pub mod scenario;
 pub mod shrink;
+mod stale;
 mod store;
 mod strangers;
 pub mod workloads;
