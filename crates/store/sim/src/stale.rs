@@ -9,7 +9,7 @@
 //! advance, or the files of one are set back to what they were. Where all copies of a shard are cut off, the shard
 //! must stay where it is. A client writes all the time, so it is known how new each row must be.
 
-use crate::cluster::{Shape, index_of};
+use crate::cluster::{self, Shape, index_of};
 use crate::missing::machine_at;
 use crate::{Failure, FailureKind, attrition};
 use plinth_client::{Database, TransactionOption};
@@ -22,7 +22,7 @@ use plinth_rpc::Transport;
 use plinth_runtime::random::{below, chance, range, shuffle};
 use plinth_runtime::sim::{FilesCopy, KillKind, MachineId, ProcessId, control};
 use plinth_runtime::{Duration, Either, Instant, now, probe, race, sleep, timeout, trace};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::path::Path;
@@ -66,6 +66,8 @@ struct Story<'a> {
     /// What was acknowledged last of each row.
     written: RefCell<Vec<u64>>,
     copies: RefCell<BTreeMap<MachineId, FilesCopy>>,
+    /// It has the controller, which must reach the log servers: it is left in peace.
+    controlling: Cell<Option<MachineId>>,
 }
 
 pub async fn run(shape: &Shape, database: &Database, seconds: u64) -> Verdict {
@@ -75,6 +77,7 @@ pub async fn run(shape: &Shape, database: &Database, seconds: u64) -> Verdict {
         transport: shape.transport(),
         written: RefCell::new(vec![0; ROWS]),
         copies: RefCell::default(),
+        controlling: Cell::new(None),
     };
     story.copy_files();
     story.fill().await;
@@ -90,6 +93,12 @@ impl Story<'_> {
     async fn strike_until(&self, end: Instant) -> Verdict {
         while now() < end {
             sleep(Duration::from_millis(range(1000..15_000))).await;
+            let info = timeout(ANSWER_LIMIT, cluster::info(self.shape, &self.transport)).await;
+            let Some(info) = info.flatten() else {
+                continue;
+            };
+            self.controlling
+                .set(Some(machine_at(&info.controller.address)));
             if chance(0.5) {
                 self.copy_files();
             }
@@ -234,10 +243,14 @@ impl Story<'_> {
 
     // ---- who is where ----
 
+    /// The machines with storage servers that may be struck.
     fn storage_machines(&self) -> Vec<MachineId> {
         let all = control().machines().into_iter().map(|machine| machine.id);
-        all.filter(|id| self.shape.is_for_storage(index_of(*id)))
-            .collect()
+        all.filter(|id| self.may_strike(*id)).collect()
+    }
+
+    fn may_strike(&self, machine: MachineId) -> bool {
+        self.shape.is_for_storage(index_of(machine)) && self.controlling.get() != Some(machine)
     }
 
     /// The team of each shard, by its begin.
@@ -316,9 +329,8 @@ impl Story<'_> {
         };
         let first = teams.keys().filter(|begin| **begin <= b"\xff"[..]).count();
         let of_map: Vec<&Team> = teams.values().skip(first.saturating_sub(1)).collect();
-        let is_for_storage = |id: &MachineId| self.shape.is_for_storage(index_of(*id));
         let mut all: Vec<&BTreeSet<MachineId>> = teams.values().map(|(team, _)| team).collect();
-        all.retain(|team| team.iter().all(is_for_storage));
+        all.retain(|team| team.iter().all(|id| self.may_strike(*id)));
         all.retain(|team| of_map.iter().all(|(of_map, _)| !of_map.is_subset(team)));
         if all.is_empty() {
             return Ok(());
