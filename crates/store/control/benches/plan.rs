@@ -4,6 +4,7 @@
 use criterion::{Criterion, criterion_group, criterion_main};
 use plinth_control::distributor::plan::{self, Limits, ServerView, ShardView, World};
 use plinth_control::distributor::teams::{self, Place};
+use plinth_control::replica::Lag;
 use plinth_core::Uid;
 use plinth_core::key::KeyRange;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +33,7 @@ fn servers() -> BTreeMap<Uid, ServerView> {
             alive: true,
             present: true,
             place: Some(place),
+            lag: Lag::KeepsUp,
         };
         (Uid(i as u128), view)
     };

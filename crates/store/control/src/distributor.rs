@@ -15,6 +15,7 @@
 //! is in the system keyspace: a new distributor finds the moves that its predecessor began, and finishes them. Two
 //! distributors cannot work at once: the later one takes the lock, and then every transaction of the other fails.
 
+mod lags;
 mod moves;
 mod observe;
 pub mod plan;
@@ -32,10 +33,10 @@ use observe::{Known, Observed};
 use plinth_client::{Database, Transaction};
 use plinth_core::system_keys::MOVE_KEYS_LOCK;
 use plinth_core::{Error, Key, Result, Uid};
-use plinth_protocol::control::RecruitDistributor;
+use plinth_protocol::control::{ClusterInfo, RecruitDistributor};
 use plinth_rpc::{FailureBeacon, Interface, Transport};
 use plinth_runtime::gauge::Gauge;
-use plinth_runtime::sync::Notify;
+use plinth_runtime::sync::{Notify, Watch};
 use plinth_runtime::{Duration, Instant, TaskGroup, probe, trace};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,6 +50,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct Distributor {
     transport: Transport,
     database: Database,
+    info: Watch<Option<ClusterInfo>>,
     id: Uid,
     controller: Interface,
     cluster: String,
@@ -58,6 +60,7 @@ pub(crate) struct Distributor {
     on_broken_disks: RefCell<BTreeMap<Uid, Instant>>,
     /// The servers as of the last look.
     known: RefCell<Known>,
+    lags: RefCell<lags::Lags>,
     sizes: RefCell<sizes::Sizes>,
     built: RefCell<teams::Built>,
     /// Ranges with a step under way, by their begin.
@@ -81,6 +84,7 @@ pub(crate) struct Distributor {
 pub fn start(
     transport: &Transport,
     request: RecruitDistributor,
+    info: Watch<Option<ClusterInfo>>,
     database: Database,
 ) -> impl Future<Output = ()> + use<> {
     let beacon = FailureBeacon::new(transport, request.id);
@@ -88,12 +92,14 @@ pub fn start(
     let distributor = Rc::new(Distributor {
         transport: transport.clone(),
         database,
+        info,
         id: request.id,
         controller: request.controller,
         cluster: request.cluster,
         missing: RefCell::default(),
         on_broken_disks: RefCell::default(),
         known: RefCell::default(),
+        lags: RefCell::default(),
         sizes: RefCell::default(),
         built: RefCell::default(),
         busy: RefCell::default(),

@@ -27,6 +27,12 @@ knob! {
     pub SCAN_PAUSE_MS: u64 = "scan_pause_ms", 60_000, sim 1000, 20_000;
     /// A storage server that is absent for this long counts as lost, and other servers get its shards.
     pub STORAGE_FAILURE_MS: u64 = "storage_failure_ms", 10_000, sim 2000, 15_000, legal 2000, 1_000_000;
+    /// A storage server that is further behind the log is suspect: what it holds does not count as a copy, and it gets
+    /// no new data while others can.
+    pub STORAGE_SUSPECT_LAG_MS: u64 = "storage_suspect_lag_ms", 30_000, sim 10_000, 40_000, legal 5000, 1_000_000;
+    /// One that is further behind than this, and does not come nearer, is replaced if another copy of each of its
+    /// shards keeps up.
+    pub STORAGE_REPLACE_LAG_MS: u64 = "storage_replace_lag_ms", 60_000, sim 20_000, 80_000, legal 5000, 10_000_000;
     /// Shards that move at the same time: in total, and to one server.
     pub MOVES_MAX: usize = "moves_max", 16, sim 1, 16;
     pub MOVES_PER_SERVER_MAX: usize = "moves_per_server_max", 2, sim 1, 4;

@@ -11,6 +11,7 @@
 //! - [`placement`]: which worker gets which role. Pure.
 //! - [`distribution`]: what operators say about that: off, or a zone under maintenance.
 //! - [`distributor`]: keeps every shard on a fit team, and balances the bytes.
+//! - [`replica`]: whether a copy counts: its server answers and is not far behind. Pure.
 //! - [`exclusion`]: processes that must have neither data nor roles.
 //! - [`ratekeeper`]: how many transactions may begin.
 //! - [`full_disks`]: replaces log servers whose disk is full or sick.
@@ -43,6 +44,7 @@ mod polls;
 pub mod ratekeeper;
 pub mod recovery;
 mod recruit;
+pub mod replica;
 mod rows;
 pub mod singletons;
 mod status;

@@ -10,6 +10,7 @@ mod counters;
 mod damage;
 mod data;
 mod distribution;
+mod lagging;
 mod latency;
 mod probe;
 mod processes;
@@ -19,6 +20,7 @@ mod workload;
 
 use crate::cluster::Cluster;
 use crate::phase::Phases;
+use crate::replica::could_serve;
 use crate::streams::StreamState;
 use asked::{Facts, LogServer, StorageServer, Workers};
 use data::Tolerance;
@@ -40,6 +42,7 @@ pub(crate) async fn document(cluster: &Cluster) -> String {
         plinth_runtime::probe!("status_is_asked_for_again");
         facts = asked::ask_everybody(cluster).await;
     }
+    lagging::count_copies(&mut facts);
     let coordinators = cluster.context.coordinators.file();
     let config = cluster.context.config.get();
     let (info, replicas) = (&facts.info, facts.replicas.as_ref());
@@ -76,7 +79,11 @@ pub(crate) async fn document(cluster: &Cluster) -> String {
         "protocol_version": format!("{PROTOCOL_VERSION:x}"),
         "qos": qos::qos(&facts),
         "recovery_state": recovery_state(cluster, &facts, config.as_ref()),
-        "storage_servers": facts.storage.iter().map(|server| storage_server(&facts, server)).collect::<Vec<_>>(),
+        "storage_servers": facts
+            .storage
+            .iter()
+            .map(|server| storage_server(server, &facts))
+            .collect::<Vec<_>>(),
         "workload": workload::workload(&facts),
     });
     distribution::add(&mut document, &facts);
@@ -125,15 +132,15 @@ fn log_server(log: &LogServer) -> Value {
     })
 }
 
-fn storage_server(facts: &Facts, server: &StorageServer) -> Value {
-    let mut said = what_storage_says(server);
+fn storage_server(server: &StorageServer, facts: &Facts) -> Value {
+    let mut said = what_storage_says(server, facts);
     if let Some(damaged) = damage::of(&facts.workers, server.id) {
         said["damaged"] = damage::json(damaged);
     }
     said
 }
 
-fn what_storage_says(server: &StorageServer) -> Value {
+fn what_storage_says(server: &StorageServer, facts: &Facts) -> Value {
     let address = server.address.or(server.last_address);
     let (id, address) = (server.id.to_string(), address.map(|a| a.to_string()));
     let Some(status) = &server.status else {
@@ -145,6 +152,8 @@ fn what_storage_says(server: &StorageServer) -> Value {
         "window_bytes": status.window_bytes, "disk_bytes": status.disk_bytes,
         "stored_bytes": status.stored_bytes, "engine": status.engine.name(),
         "watches": status.watches, "disk_full": status.disk_full,
+        "lag_seconds": lagging::seconds(server, facts).map(counters::rounded),
+        "counts": could_serve(lagging::replica(server, facts)),
     })
 }
 
@@ -188,6 +197,8 @@ fn messages(cluster: &Cluster, facts: &Facts, available: bool) -> Vec<Value> {
         }));
     }
     messages.extend(damage::message(workers));
+    messages.extend(lagging::message(facts));
+    messages.extend(lagging::older_copies(workers));
     messages
 }
 

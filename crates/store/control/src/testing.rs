@@ -21,6 +21,7 @@ pub fn worker(port: u16, class: ProcessClass, zone: &str) -> RegisterWorker {
         logs: vec![],
         storage: vec![],
         damaged: vec![],
+        older: vec![],
         unreachable: vec![],
         disk: None,
         epoch: 0,

@@ -5,7 +5,7 @@ use crate::database::DatabaseId;
 use crate::log::LogSystem;
 use bytes::Bytes;
 use plinth_core::config::FaultDomain;
-use plinth_core::{DatabaseConfig, Epoch, Tag, Uid, record, variants};
+use plinth_core::{DatabaseConfig, Epoch, Tag, Uid, Version, record, variants};
 use plinth_rpc::{Interface, Place, requests};
 use std::net::SocketAddr;
 
@@ -125,6 +125,16 @@ record! {
         pub works: bool,
     }
 
+    /// A storage server whose files end before the log begins.
+    #[derive(Copy)]
+    pub struct OlderCopy {
+        pub id: Uid,
+        /// They have everything up to here.
+        pub version: Version,
+        /// The log has everything from here on.
+        pub log_begins: Version,
+    }
+
     /// A storage server whose files are damaged, as far as that is known.
     pub struct DamagedStorage {
         pub id: Uid,
@@ -162,6 +172,8 @@ record! {
         /// Storage servers on its disk whose files are damaged. Those that are also among `storage` serve what can be
         /// read.
         pub damaged: Vec<DamagedStorage>,
+        /// Storage servers that do not run, because their files are of the past.
+        pub older: Vec<OlderCopy>,
         /// Addresses that this worker recently failed to reach.
         pub unreachable: Vec<SocketAddr>,
         /// State of the disk under its data directory, if that disk is not to be trusted.

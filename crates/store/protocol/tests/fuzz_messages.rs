@@ -310,6 +310,14 @@ fn the_rows_of_a_damaged_range_reply_are_refused_or_all_there() {
     });
 }
 
+fn older_copy() -> OlderCopy {
+    OlderCopy {
+        id: Uid(8),
+        version: 9,
+        log_begins: 10,
+    }
+}
+
 #[test]
 fn damaged_control_messages_and_the_coordinated_state_are_refused_or_mean_what_they_say() {
     fuzz_message([RegisterWorker {
@@ -332,6 +340,7 @@ fn damaged_control_messages_and_the_coordinated_state_are_refused_or_mean_what_t
             parts: vec![DamagedPart::new(8192, b"a", b"b")],
             more: 3,
         }],
+        older: vec![older_copy()],
         unreachable: vec![([127, 0, 0, 1], 3).into()],
         disk: Some(SickDisk {
             directory: "/d".into(),

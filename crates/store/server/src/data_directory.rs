@@ -37,6 +37,7 @@ const OWNER_WITHOUT_DATABASE: u32 = 4;
 /// Prefixes of the names of files that were set aside.
 pub const DAMAGED: &str = "damaged-";
 pub const FORMER: &str = "former-";
+pub const OLDER: &str = "older-";
 
 record! {
     pub struct Owner {
@@ -279,7 +280,7 @@ impl DataDirectory {
     pub async fn set_role_aside(&self, id: Uid, prefix: &str) -> std::io::Result<()> {
         let mut names = self.files_of(id).await?;
         names.retain(|name| {
-            ![DAMAGED, FORMER]
+            ![DAMAGED, FORMER, OLDER]
                 .iter()
                 .any(|aside| name.starts_with(aside))
         });

@@ -2,6 +2,7 @@
 //! they are over.
 
 mod damage;
+mod older;
 mod ready;
 mod revival;
 
@@ -17,8 +18,8 @@ use plinth_core::{Epoch, Error, Result, Tag, Uid};
 use plinth_log::damaged::DamagedLog;
 use plinth_log::serve::Reopened;
 use plinth_protocol::control::{
-    ClusterInfo, DamagedStorage, GetProcessStatus, GetWorkerStatus, KillRole, RecruitDistributor,
-    SickDisk, WORKER, WorkerStatus,
+    ClusterInfo, DamagedStorage, GetProcessStatus, GetWorkerStatus, KillRole, OlderCopy,
+    RecruitDistributor, SickDisk, WORKER, WorkerStatus,
 };
 use plinth_protocol::database::WITHOUT_ID;
 use plinth_protocol::log::{LogSystem, RecruitLog};
@@ -91,6 +92,8 @@ pub struct Hosting {
     logs_with_holes: RefCell<BTreeSet<Uid>>,
     /// Storage servers whose files are damaged, and that the cluster may still need.
     damaged_storage: RefCell<BTreeMap<Uid, DamagedStorage>>,
+    /// Storage servers whose files are of the past, until the cluster no longer lists them.
+    older_copies: RefCell<BTreeMap<Uid, OlderCopy>>,
     change: Notify,
     newest_epoch: Cell<Epoch>,
     registrations: RefCell<Vec<Registration>>,
@@ -135,6 +138,7 @@ impl Hosting {
             damaged_logs: RefCell::default(),
             logs_with_holes: RefCell::default(),
             damaged_storage: RefCell::default(),
+            older_copies: RefCell::default(),
             change: Notify::new(),
             newest_epoch: Cell::new(0),
             registrations: RefCell::default(),
@@ -332,7 +336,8 @@ impl Hosting {
             |r: &RecruitDistributor| (r.id, r.epoch),
             |h, r| {
                 h.check_cluster(&r.cluster)?;
-                Ok(distributor::start(&h.transport, r, h.snapshots.0.clone()))
+                let (info, database) = (h.info.clone(), h.snapshots.0.clone());
+                Ok(distributor::start(&h.transport, r, info, database))
             },
         );
         self.take(
@@ -527,7 +532,7 @@ impl Hosting {
     ) -> Result<()> {
         let prefix = self.directory.storage_prefix(id);
         let engine = plinth_engine::open(meta.engine, &prefix, create, self.cache_bytes).await?;
-        let damaged = Watch::new(None);
+        let (damaged, older) = (Watch::new(None), Watch::new(None));
         let role = StorageRole {
             id,
             tag: meta.tag,
@@ -537,12 +542,13 @@ impl Hosting {
             access: self.access.clone(),
             cluster: self.cluster.clone(),
             damaged: damaged.clone(),
+            older: older.clone(),
         };
         let store = Rc::new(WindowedStore::open(engine, meta.after)?);
         let life = plinth_storage::server::start(&self.transport, role, store).await?;
         // Weak: the hosting owns its roles.
         let hosting = Rc::downgrade(self);
-        let running = Self::run_storage(hosting, id, meta.tag, damaged, life);
+        let running = Self::run_storage(hosting, id, meta.tag, damaged, older, life);
         self.host(id, Kind::Storage(meta.tag), Role::Storage, running);
         Ok(())
     }

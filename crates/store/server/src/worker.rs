@@ -478,6 +478,7 @@ fn registration(
         logs,
         storage,
         damaged: hosting.damaged_storage(),
+        older: hosting.older_copies(),
         unreachable: transport.unreachable(),
         disk: hosting.sick_disk(),
         epoch: me.directory.epoch(),

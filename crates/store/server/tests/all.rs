@@ -5,6 +5,7 @@ mod damaged_logs;
 mod damaged_storage;
 mod distribution;
 mod embedded;
+mod lagging_storage;
 mod lost_coordinators;
 mod more_logs;
 mod moved_coordinators;

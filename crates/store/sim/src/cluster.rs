@@ -9,7 +9,7 @@ use plinth_core::config::FaultDomain;
 use plinth_core::{DatabaseConfig, EngineKind};
 use plinth_identity::Identity;
 use plinth_identity::keys::{KeyFile, Keyring};
-use plinth_protocol::control::{ClusterInfo, CreateDatabase, GetClusterInfo};
+use plinth_protocol::control::{ClusterInfo, CreateDatabase, GetClusterInfo, ProcessClass};
 use plinth_rpc::{Credentials, Place, Transport};
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::sim::{Draw, Locality, MachineId, Simulation};
@@ -37,6 +37,8 @@ pub struct Shape {
     pub is_keyed: bool,
     /// Clients may do nothing without a token.
     pub has_tokens: bool,
+    /// Log servers, storage servers and the rest are on machines of their own.
+    pub is_apart: bool,
     /// Coordinators have names.
     pub is_named: bool,
     pub sets: CoordinatorSets,
@@ -96,6 +98,8 @@ pub fn host(machine: MachineId) -> String {
 
 /// Cache of each storage engine in bytes; small, so that reads reach the disk.
 const CACHE_BYTES: usize = 1 << 20;
+/// Machines without log and storage servers, if these are on machines of their own.
+const STATELESS: usize = 3;
 /// A worker that ended with an error is restarted after this time, as by a supervisor.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 /// Between attempts to write the key file.
@@ -136,7 +140,7 @@ impl Shape {
         }
         // Applications come without keys.
         let is_keyed = application.is_none() && !seed.is_multiple_of(3);
-        Shape {
+        let shape = Shape {
             seed,
             is_keyed,
             has_tokens: is_keyed && seed % 4 == 1,
@@ -158,12 +162,53 @@ impl Shape {
                 resolvers: draw.between(scenario.resolvers_min as usize, 3) as u32,
                 logs: draw.between(replication, if by_halls { halls } else { racks.min(8) }) as u32,
             },
+            is_apart: scenario.replicas_lag,
             is_named: scenario.named,
             sets: CoordinatorSets::default(),
             lost: Lost::default(),
             last_moments: LastMoments::default(),
             application,
             pages: scenario.asks_who_is_ready.then(Pages::default),
+        };
+        match shape.is_apart {
+            true => shape.apart(),
+            false => shape,
+        }
+    }
+
+    /// So that a storage server can be cut off from all log servers, and from nobody else: three machines for
+    /// coordinators and what needs no disk, one for each log server, and at least one more than there are copies for
+    /// storage servers. Roles without a disk are so few that none is on a machine that is cut off.
+    fn apart(mut self) -> Self {
+        let copies_max = if self.machines >= 10 { 3 } else { 2 };
+        let copies = self.config.replication.min(copies_max);
+        self.config = DatabaseConfig {
+            replication: copies,
+            logs: copies,
+            commit_proxies: 1,
+            grv_proxies: 1,
+            resolvers: 1,
+            ..self.config
+        };
+        self.coordinators = STATELESS;
+        self.processes_a_machine = 1;
+        self
+    }
+
+    pub fn is_for_logs(&self, machine: usize) -> bool {
+        self.class(machine) == ProcessClass::Log
+    }
+
+    pub fn is_for_storage(&self, machine: usize) -> bool {
+        self.class(machine) == ProcessClass::Storage
+    }
+
+    fn class(&self, machine: usize) -> ProcessClass {
+        match machine {
+            _ if !self.is_apart => ProcessClass::Unset,
+            machine if machine < STATELESS => ProcessClass::Stateless,
+            machine if machine < STATELESS + self.config.logs as usize => ProcessClass::Log,
+            _ => ProcessClass::Storage,
         }
     }
 
@@ -181,6 +226,9 @@ impl Shape {
 
     /// Limits the number of machines, and of processes on each.
     pub fn shrink(&mut self, machines: Option<usize>, processes: Option<usize>) {
+        if self.is_apart {
+            return; // each has its part
+        }
         self.machines = self.machines.min(machines.unwrap_or(usize::MAX)).max(1);
         self.racks = self.racks.min(self.machines);
         self.halls = self.halls.min(self.racks);
@@ -273,6 +321,7 @@ impl Shape {
             zone: format!("r{}", self.rack(machine)),
             data_hall: format!("h{}", self.rack(machine) % self.halls),
             cache_bytes: CACHE_BYTES,
+            class: self.class(machine),
             metrics: self.pages.as_ref().map(|pages| pages.of(address)),
             ..WorkerConfig::new(listen, self.data_directory(address), self.cluster_file())
         }

@@ -17,6 +17,7 @@
 //! - `damage`: checks that damage in several copies at once loses nothing that some copy can read.
 //! - `names`: machines that change their addresses.
 //! - `ready`: checks that processes say that they are ready exactly while commits go through.
+//! - `stale`: checks that status counts only copies that could be read.
 //! - `consistency`: checks that all replicas hold the same data.
 //! - `store`: what is the store's, of all that is linked.
 //! - [`shrink`](mod@shrink): reduces a failing run.
@@ -43,6 +44,7 @@ mod protection;
 mod ready;
 pub mod scenario;
 pub mod shrink;
+mod stale;
 mod store;
 mod strangers;
 pub mod workloads;

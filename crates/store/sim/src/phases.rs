@@ -5,7 +5,7 @@ use crate::faults::FaultMix;
 use crate::scenario::Scenario;
 use crate::workloads::{self, Day, Space, Workload};
 use crate::{
-    Drawn, Failure, FailureKind, attrition, consistency, damage, idle, loss, names, ready,
+    Drawn, Failure, FailureKind, attrition, consistency, damage, idle, loss, names, ready, stale,
     strangers,
 };
 use plinth_client::Database;
@@ -115,6 +115,9 @@ pub async fn run(
     }
     if scenario.asks_who_is_ready {
         return ready::run(&shape, &open().await?, scenario.fault_seconds).await;
+    }
+    if scenario.replicas_lag {
+        return stale::run(&shape, &open().await?, scenario.fault_seconds).await;
     }
     if scenario.siege {
         strangers::besiege(&shape, &open().await?, scenario.fault_seconds).await;

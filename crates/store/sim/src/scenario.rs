@@ -82,6 +82,9 @@ pub struct Scenario {
     pub idle_hours: u64,
     /// Instead of workloads, processes are asked whether they are ready, under faults of the check's own.
     pub asks_who_is_ready: bool,
+    /// Instead of workloads, storage servers are cut off from the logs or set back, and what status says of copies is
+    /// tried out. Log servers, storage servers and the rest are on machines of their own.
+    pub replicas_lag: bool,
     /// Strangers also send harmful requests. No process may end because of them; the data may be lost.
     pub siege: bool,
     /// Coordinators change all the time, and some lose their registers meanwhile.
@@ -113,6 +116,7 @@ const STANDARD: Scenario = Scenario {
     at_limits: false,
     idle_hours: 0,
     asks_who_is_ready: false,
+    replicas_lag: false,
     siege: false,
     exchange_coordinators: false,
     named: false,
@@ -396,6 +400,20 @@ const SCENARIOS: &[Scenario] = &[
         swarm: false,
         hostile: false,
         asks_who_is_ready: true,
+        ..STANDARD
+    },
+    Scenario {
+        name: "stale",
+        about: "storage servers do not advance, or are set back: status counts what could be read",
+        machines: 8..=10,
+        machines_max: 10,
+        fault_seconds: 300,
+        fault_interval_ms: 0,
+        mix: FaultMix::NONE,
+        swarm: false,
+        hostile: false,
+        can_do_without_one: true,
+        replicas_lag: true,
         ..STANDARD
     },
     Scenario {

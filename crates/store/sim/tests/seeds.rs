@@ -223,6 +223,16 @@ fn nobody_is_ready_while_versions_rise_and_commits_hang() {
 }
 
 #[test]
+fn a_stale_replica_that_is_counted_is_found() {
+    is_found("stale_replica_is_counted", "stale", 1);
+}
+
+#[test]
+fn a_shard_that_moves_although_all_its_copies_lag_is_found() {
+    is_found("lagging_copies_are_moved", "stale", 7);
+}
+
+#[test]
 fn a_name_that_is_resolved_once_is_found() {
     is_found("name_is_resolved_once", "names", 2);
 }

@@ -14,6 +14,7 @@
 mod damage;
 mod fetch;
 mod metrics;
+mod older;
 mod orders;
 mod portion;
 mod reads;
@@ -42,7 +43,7 @@ use plinth_core::{
 use plinth_engine::WriteBatch;
 use plinth_log::cursor::LogCursor;
 use plinth_protocol::DurableVersion;
-use plinth_protocol::control::{ClusterInfo, ReportDurable};
+use plinth_protocol::control::{ClusterInfo, OlderCopy, ReportDurable};
 use plinth_protocol::knobs::{STORAGE_WINDOW_BYTES_MAX, VERSION_WINDOW};
 use plinth_protocol::log::{LogSystem, POPPED_FOR_EVER, PeekReply};
 use plinth_protocol::storage::Watch as WatchRequest;
@@ -53,8 +54,7 @@ use plinth_runtime::gauge::Gauge;
 use plinth_runtime::random::{below, chance};
 use plinth_runtime::sync::{Notify, Permits, VersionGate, Watch};
 use plinth_runtime::{
-    Boxed, Chore, Duration, Either, Instant, Pace, buggify, never, planted, probe, trace,
-    trace_warn,
+    Boxed, Chore, Duration, Either, Instant, Pace, buggify, planted, probe, trace, trace_warn,
 };
 use portion::Portions;
 use std::cell::{Cell, RefCell};
@@ -92,6 +92,8 @@ pub struct StorageRole {
     pub cluster: String,
     /// Set when the engine's files are found damaged, and again when more is known. What is intact is served on.
     pub damaged: Watch<Option<Damage>>,
+    /// Set when the files prove to be of the past, just before the server ends.
+    pub older: Watch<Option<OlderCopy>>,
 }
 
 fn is_wide_clear(mutation: &MutationRef<'_>) -> bool {
@@ -282,28 +284,6 @@ impl Server {
             }
             self.take_in(epoch, reply).await?;
         }
-    }
-
-    /// A generation is forgotten when every storage server has all of it on disk. A server that still needs one has
-    /// lost data.
-    fn check_that_the_log_goes_back_far_enough(&self) -> Result<()> {
-        let (needed, system) = (self.latest() + 1, &self.role.log_system);
-        let start = system.with(|s| s.generations.first().map_or(0, |g| g.start));
-        if needed == 1 || start <= needed {
-            return Ok(()); // a new server takes what comes
-        }
-        Err(self.too_old(start))
-    }
-
-    fn too_old(&self, log_begins: Version) -> Error {
-        // No simulated operator puts old files back. So unless a disk has lied, the log has dropped versions that were
-        // needed.
-        let what = format!(
-            "they end at version {}, and the log begins at {log_begins}: they are an older copy",
-            self.latest()
-        );
-        never!("StorageTooOld", "file" => "the storage server's files", "what" => what, "tag" => self.role.tag.0);
-        Error::file_corrupt
     }
 
     /// Drops versions that a recovery has undone: those taken from an epoch before the generation that now follows,

@@ -214,16 +214,33 @@ impl DiskState {
 
     /// Copies every file in its current state; the copies are durable.
     pub fn copy_to(&self, other: &DiskState) {
-        let (from, to) = (self.names.borrow(), &mut *other.names.borrow_mut());
-        to.directories.extend(from.directories.iter().cloned());
-        for (path, inode) in &from.current {
+        let directories = self.names.borrow().directories.clone();
+        other.names.borrow_mut().directories.extend(directories);
+        other.put_back(&self.copy_of(|_| true));
+    }
+
+    /// The current state of some files.
+    pub fn copy_of(&self, is_meant: impl Fn(&Path) -> bool) -> FilesCopy {
+        let names = self.names.borrow();
+        let meant = names.current.iter().filter(|(path, _)| is_meant(path));
+        let copied = meant.map(|(path, inode)| {
             let original = lock(inode);
+            (path.clone(), original.read(0, original.len() as usize))
+        });
+        FilesCopy(copied.collect())
+    }
+
+    /// Writes these files, durably. Those that are there under such a name go.
+    pub fn put_back(&self, copy: &FilesCopy) {
+        let to = &mut *self.names.borrow_mut();
+        for (path, bytes) in &copy.0 {
             to.next_id += 1;
             let mut copy = FileState::new(to.next_id);
-            let bytes = original.read(0, original.len() as usize);
+            let bytes = bytes.clone();
             copy.write(0, bytes.into()).expect("it was written before");
             copy.mark_synced(copy.changes());
             let copy: Inode = Arc::new(Mutex::new(copy));
+            to.unsynced.retain(|change| !change.names(path));
             to.current.insert(path.clone(), copy.clone());
             to.durable.insert(path.clone(), copy);
         }
@@ -278,6 +295,16 @@ impl DiskState {
         let places = content.windows(wanted.len()).zip(0..);
         let places = places.filter(|(bytes, _)| *bytes == wanted);
         places.map(|(_, at)| at).collect()
+    }
+}
+
+/// Files as they were at some time.
+#[derive(Clone, Debug, Default)]
+pub struct FilesCopy(Vec<(PathBuf, Vec<u8>)>);
+
+impl FilesCopy {
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.0.iter().map(|(path, _)| path.as_path())
     }
 }
 

@@ -1,5 +1,6 @@
 //! The handle with which a test, or a workload inside the simulation, builds the world and injects faults.
 
+use super::disk::FilesCopy;
 use super::executor::Event;
 use super::ids::{MachineId, ProcessId};
 use super::machine::{Hold, Locality};
@@ -328,6 +329,30 @@ impl Control {
     /// Copies every file of a machine to another.
     pub fn copy_files(&self, from: MachineId, to: MachineId) {
         self.within(|world| world.disk_of(from).copy_to(&world.disk_of(to)));
+    }
+
+    /// Files of a machine as they are now.
+    pub fn copy_of_files(&self, machine: MachineId, is_meant: impl Fn(&Path) -> bool) -> FilesCopy {
+        self.within(|world| world.disk_of(machine).copy_of(is_meant))
+    }
+
+    /// Sets files back to what they were, as somebody does who puts an old copy of a directory in place. Its
+    /// processes must be dead. Other files that are meant go. False data may be trusted from now on.
+    pub fn set_files_back(
+        &self,
+        machine: MachineId,
+        copy: &FilesCopy,
+        is_meant: impl Fn(&Path) -> bool,
+    ) {
+        self.expect_lies();
+        self.within(|world| {
+            let disk = world.disk_of(machine);
+            let there = disk.paths().into_iter().filter(|path| is_meant(path));
+            for path in there {
+                disk.lose(&path);
+            }
+            disk.put_back(copy);
+        });
     }
 
     // ---- the end of the faults ----

@@ -33,6 +33,7 @@ mod pulse;
 mod sickness;
 pub mod worlds;
 
+pub use disk::FilesCopy;
 pub use draw::Draw;
 pub use faults::{Control, KillKind, MachineInfo, ProcessInfo, control};
 pub use ids::{MachineId, ProcessId};

@@ -1,19 +1,21 @@
 //! The distributor's view: the map and the server list in the system keyspace, the live workers, and sizes.
 
 use super::Distributor;
-use super::plan::{ServerView, ShardView, World};
+use super::lags::Log;
+use super::plan::{self, ServerView, ShardView, World};
 use super::sizes::Sizes;
 use super::teams::Place;
 use crate::configured::Configured;
 use crate::knobs::STORAGE_FAILURE_MS;
 use crate::movement::{self, SHARDS_A_LOOK};
 use crate::placement::{self, RoleKind};
+use crate::replica::Lag;
 use crate::{distribution, exclusion, singletons};
 use plinth_core::distribution::{Distribution, Maintenance};
 use plinth_core::key::KeyRange;
 use plinth_core::system_keys::{ServerList, ShardRecord};
-use plinth_core::{DatabaseConfig, EngineKind, Error, Result, Uid};
-use plinth_protocol::control::{GetWorkers, RegisterWorker};
+use plinth_core::{DatabaseConfig, EngineKind, Error, Result, Uid, Version};
+use plinth_protocol::control::{ClusterInfo, GetWorkers, RegisterWorker};
 use plinth_protocol::storage::GetRangeMetrics;
 use plinth_rpc::Interface;
 use plinth_runtime::{Duration, Instant, Pace, probe, trace};
@@ -66,6 +68,8 @@ struct Written {
     shards: Vec<(KeyRange, ShardRecord)>,
     excluded: Vec<exclusion::Target>,
     distribution: Distribution,
+    /// It was committed before the rows were read.
+    version: Version,
 }
 
 impl Written {
@@ -94,6 +98,7 @@ impl Distributor {
                     distribution: distribution::read_in(tr).await?,
                     list: singletons::read_servers(tr).await?,
                     shards: movement::read_shards(tr).await?,
+                    version: tr.get_read_version().await?,
                 })
             })
             .await?;
@@ -102,19 +107,21 @@ impl Distributor {
         let maintained = written.distribution.maintained(now_ms);
         let maintained = maintained.filter(|_| over.is_none());
         let zone = maintained.map(|maintenance| &maintenance.zone);
-        let servers = self.see_servers(&workers, &written, zone);
+        let versions = self.hear_versions(&workers).await;
+        let servers = self.see_servers(&workers, &written, zone, &versions);
         let zones = Self::new_zones(&workers, &written);
         let recruit = self.wanted_recruit(&workers, &written);
         let mut pace = Pace::new();
         let sizes = self.measure(&written.shards, &servers, &mut pace).await;
         let shards = self.see_shards(written.shards, &sizes, &mut pace).await;
         self.sizes.replace(sizes);
-        let world = World {
+        let mut world = World {
             replication: written.config.replication as usize,
             shards,
             servers,
             may_balance: !written.distribution.no_balance,
         };
+        self.replace_the_late(&mut world);
         Ok(Observed {
             world,
             recruit,
@@ -122,6 +129,28 @@ impl Distributor {
             zones,
             over,
         })
+    }
+
+    /// Takes away the places of servers that are far behind, as far as there is a choice. They hold what they have
+    /// until others have it. Where there is no choice, one trouble may hold all of them back: when that ends, they
+    /// have time to catch up.
+    fn replace_the_late(&self, world: &mut World) {
+        let (mut known, mut lags) = (self.known.borrow_mut(), self.lags.borrow_mut());
+        let replaced = plan::to_replace(world);
+        let late = world
+            .servers
+            .iter()
+            .filter(|(_, server)| server.lag == Lag::Late);
+        for (id, _) in late.filter(|(id, _)| !replaced.contains(id)) {
+            lags.forgive(id, plinth_runtime::now());
+        }
+        for id in replaced {
+            probe!("distributor_replaces_a_lagging_server");
+            known.wanted.remove(&id);
+            if let Some(server) = world.servers.get_mut(&id) {
+                server.place = None;
+            }
+        }
     }
 
     /// Zones that the system keyspace does not have, of servers that are there. A distributor that has never seen a
@@ -165,8 +194,10 @@ impl Distributor {
         workers: &[RegisterWorker],
         written: &Written,
         maintained: Option<&String>,
+        versions: &BTreeMap<Uid, Version>,
     ) -> BTreeMap<Uid, ServerView> {
         let now = plinth_runtime::now();
+        let log = self.log_at(written.version);
         let patience = storage_patience();
         let (mut known, mut missing) = (self.known.borrow_mut(), self.missing.borrow_mut());
         let mut views = BTreeMap::new();
@@ -199,26 +230,18 @@ impl Distributor {
             known
                 .interfaces
                 .insert(*id, Interface::new(record.address, *id));
-            // One whose files are damaged gets no more data, and gives away what it can.
-            let unfit = host.is_some_and(|worker| {
-                worker.is_damaged(id)
-                    || self.disk_stays_broken(*id, worker)
-                    || placement::fitness(worker.class(), RoleKind::Storage).is_none()
-                    || exclusion::is_excluded(worker, &written.excluded)
-            });
+            let unfit = host.is_some_and(|worker| self.is_unfit(id, worker, written));
             let wanted = alive && !unfit && record.engine == written.config.engine;
-            let place = if wanted {
-                known.places.get(id).cloned()
-            } else {
-                None
-            };
+            let place = known.places.get(id).filter(|_| wanted).cloned();
             if place.is_some() {
                 known.wanted.insert(*id);
             }
+            let lag = self.lag_of(*id, versions.get(id).copied(), &log, is_waited_for);
             let view = ServerView {
                 alive,
                 present: host.is_some(),
                 place,
+                lag,
             };
             views.insert(*id, view);
         }
@@ -226,7 +249,44 @@ impl Distributor {
         let mut broken = self.on_broken_disks.borrow_mut();
         broken.retain(|id, _| views.contains_key(id));
         known.places.retain(|id, _| views.contains_key(id));
+        let mut lags = self.lags.borrow_mut();
+        lags.retain(|id| views.contains_key(id));
         views
+    }
+
+    fn is_unfit(&self, id: &Uid, worker: &RegisterWorker, written: &Written) -> bool {
+        // It gets no more data, and gives away what it can; files of the past give nothing.
+        let is_older = worker.older.iter().any(|copy| copy.id == *id);
+        is_older
+            || worker.is_damaged(id)
+            || self.disk_stays_broken(*id, worker)
+            || placement::fitness(worker.class(), RoleKind::Storage).is_none()
+            || exclusion::is_excluded(worker, &written.excluded)
+    }
+
+    /// The log as this process knows it. Before it does, nobody is behind.
+    fn log_at(&self, newest: Version) -> Option<Log> {
+        let system = |info: &Option<ClusterInfo>| info.as_ref().map(|info| info.log_system.clone());
+        let system = self.info.with(system)?;
+        Some(Log { system, newest })
+    }
+
+    /// One that is waited for is not replaced.
+    fn lag_of(
+        &self,
+        id: Uid,
+        heard: Option<Version>,
+        log: &Option<Log>,
+        is_waited_for: bool,
+    ) -> Lag {
+        let Some(log) = log else {
+            return Lag::KeepsUp;
+        };
+        let now = plinth_runtime::now();
+        match self.lags.borrow_mut().see(id, heard, log, now) {
+            Lag::Late if is_waited_for => Lag::Suspect,
+            lag => lag,
+        }
     }
 
     /// True if the disk has been broken for a while. A disk that fails for a moment is waited for, like a server that

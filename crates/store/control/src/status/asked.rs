@@ -7,7 +7,7 @@ use crate::cluster::Cluster;
 use crate::movement;
 use crate::singletons::read_servers;
 use crate::streams::{self, StreamState};
-use plinth_core::{Result, Tag, Uid};
+use plinth_core::{Result, Tag, Uid, Version};
 use plinth_protocol::control::{
     ClusterInfo, DistributorStatus, GetDistributorStatus, GetProcessStatus, GetWorkerStatus,
     ProcessStatus, RegisterWorker, WorkerStatus,
@@ -68,12 +68,6 @@ impl Facts {
         workers.find(|worker| worker.worker.address == address)
     }
 
-    /// True if a storage server counts as a replica.
-    pub fn counts(&self, server: &StorageServer) -> bool {
-        let host = server.address.and_then(|address| self.worker_at(address));
-        host.is_some_and(|host| replicas::counts_as_replica(host, &server.id))
-    }
-
     /// The zone of the process that has an address.
     pub fn zone_at(&self, address: SocketAddr) -> Option<&str> {
         self.worker_at(address)
@@ -92,6 +86,12 @@ impl Facts {
             .iter()
             .find(|(_, w)| w.worker.address == address)?;
         self.vitals.get(id)
+    }
+
+    /// The newest version that a log server has; no read can ask for a newer one.
+    pub fn newest_version(&self) -> Version {
+        let logs = self.logs.iter().filter_map(|log| log.status.as_ref());
+        logs.map(|status| status.version).max().unwrap_or(0)
     }
 
     /// What all processes have said of themselves.

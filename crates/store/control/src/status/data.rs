@@ -1,6 +1,8 @@
 //! The data: its replicas, its sizes, and what it costs to lose processes.
 
 use super::asked::{Facts, StorageServer};
+use super::lagging;
+use crate::replica::could_serve;
 use plinth_core::config::DatabaseConfig;
 use plinth_rpc::Place;
 use serde_json::{Value, json};
@@ -37,7 +39,7 @@ pub fn data(facts: &Facts) -> Value {
     let unhealthy = facts
         .storage
         .iter()
-        .filter(|server| server.status.is_none() || !facts.counts(server));
+        .filter(|server| !could_serve(lagging::replica(server, facts)));
     let logs = facts.logs.iter().map(|log| log.role.address);
     let storage = facts.storage.iter().filter_map(|server| server.address);
     let (least_of_storage, ratio) = least_space(facts, storage);

@@ -212,12 +212,6 @@ pub fn lag(newest: Version, version: Version) -> Value {
     json!({"versions": versions, "seconds": rounded(seconds)})
 }
 
-/// The newest version that a log server has; no read can ask for a newer one.
-pub fn newest_version(facts: &Facts) -> Version {
-    let logs = facts.logs.iter().filter_map(|log| log.status.as_ref());
-    logs.map(|status| status.version).max().unwrap_or(0)
-}
-
 fn add_storage(out: &mut Value, facts: &Facts, known: Option<&Vitals>, server: &StorageServer) {
     let Some(status) = &server.status else {
         return;
@@ -231,7 +225,7 @@ fn add_storage(out: &mut Value, facts: &Facts, known: Option<&Vitals>, server: &
     }
     out["data_version"] = json!(status.version);
     out["durable_version"] = json!(status.durable);
-    out["data_lag"] = lag(newest_version(facts), status.version);
+    out["data_lag"] = lag(facts.newest_version(), status.version);
     out["durability_lag"] = lag(status.version, status.durable);
     out["query_queue_max"] = json!(status.reads_waiting);
 }

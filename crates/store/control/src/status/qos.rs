@@ -2,7 +2,7 @@
 
 use super::asked::{Facts, StorageServer};
 use super::data::answering;
-use super::processes::{lag, newest_version};
+use super::processes::lag;
 use plinth_core::{Uid, Version};
 use plinth_protocol::rate::RateStatus;
 use plinth_protocol::storage::StorageStatus;
@@ -30,7 +30,7 @@ pub fn qos(facts: &Facts) -> Value {
         return Value::Null;
     };
     let finite = |rate: f64| rate.is_finite().then_some(rate.round());
-    let newest = newest_version(facts);
+    let newest = facts.newest_version();
     let queue = |status: &StorageStatus| status.window_bytes as Version;
     let data_lag = |status: &StorageStatus| newest - status.version;
     let durability_lag = |status: &StorageStatus| status.version - status.durable;

@@ -5,21 +5,22 @@ use crate::{distribution, exclusion, movement};
 use plinth_core::codec::Codec;
 use plinth_core::config::DatabaseConfig;
 use plinth_core::distribution::Distribution;
-use plinth_core::system_keys::{CONFIG, DATABASE_LOCK, ShardRecord};
-use plinth_core::{Error, Tag, Uid};
-use plinth_protocol::control::RegisterWorker;
-use plinth_runtime::{planted, unix_time_ms};
-use std::collections::BTreeMap;
+use plinth_core::system_keys::{CONFIG, DATABASE_LOCK};
+use plinth_core::{Error, Uid};
+use plinth_runtime::unix_time_ms;
+use std::collections::BTreeSet;
 
 pub struct Replicas {
     pub wanted: usize,
     pub shards: usize,
     /// Shards on their way to another team.
     pub moving: usize,
-    /// Copies that [count](counts_as_replica) of the shard that has the fewest.
+    /// The teams that hold shards.
+    teams: BTreeSet<Vec<Uid>>,
+    /// Servers that processes have which are here.
+    pub hosted: BTreeSet<Uid>,
+    /// Copies of the shard that has the fewest, as far as they [count](crate::replica::could_serve).
     pub least: usize,
-    /// The same with all copies that are there, whatever they can serve.
-    pub least_there: usize,
     /// Who has locked the database.
     pub lock: Option<Uid>,
     pub excluded: Vec<exclusion::Target>,
@@ -31,6 +32,25 @@ impl Replicas {
         self.least >= self.wanted
     }
 
+    /// Counts the copies, when it is known which servers' count.
+    pub fn count(&mut self, counts: impl Fn(&Uid) -> bool) {
+        self.least = self.fewest(counts);
+    }
+
+    /// The least number of members of a team.
+    fn fewest(&self, counts: impl Fn(&Uid) -> bool) -> usize {
+        let copies = self.teams.iter().map(|team| {
+            let members = team.iter();
+            members.filter(|id| counts(id)).count()
+        });
+        copies.min().unwrap_or(0)
+    }
+
+    /// Copies of the shard that has the fewest, on processes that are here. Not all of them need to count.
+    fn least_here(&self) -> usize {
+        self.fewest(|id| self.hosted.contains(id))
+    }
+
     /// False: operators have said that nothing is copied, or that the servers of a zone are waited for.
     fn heals(&self) -> bool {
         let said = &self.distribution;
@@ -40,13 +60,16 @@ impl Replicas {
 
     /// FoundationDB's name of the state, and what it means.
     pub fn state(&self) -> (&'static str, &'static str) {
+        let here = self.least_here();
         match self {
-            Replicas { least_there: 0, .. } => {
-                ("missing_data", "no running process has a copy of some data")
-            }
-            Replicas { least: 0, .. } if self.heals() => (
+            _ if here == 0 => ("missing_data", "no running process has a copy of some data"),
+            Replicas { least: 0, .. } => (
                 "healing",
-                "no copy of some data can serve all of it; copies are being made of what all have together",
+                "no copy of some data can serve all of it now: all are damaged, or far behind the log",
+            ),
+            replicas if !replicas.is_full() && here >= replicas.wanted => (
+                "healing",
+                "copies of some data are damaged or far behind, and do not count until they are made anew or catch up",
             ),
             replicas if !replicas.is_full() && !replicas.heals() => (
                 "healing",
@@ -60,15 +83,6 @@ impl Replicas {
             ),
         }
     }
-}
-
-/// True if a storage server that is there counts as a replica of all that it holds: it could serve it alone.
-pub fn counts_as_replica(host: &RegisterWorker, id: &Uid) -> bool {
-    !host.is_damaged(id)
-        || planted!(
-            "damaged_copy_counts",
-            "status counts a copy whose files are damaged as one that could serve"
-        )
 }
 
 pub async fn count_replicas(cluster: &Cluster) -> plinth_core::Result<Replicas> {
@@ -85,22 +99,12 @@ pub async fn count_replicas(cluster: &Cluster) -> plinth_core::Result<Replicas> 
         ))
     });
     let (config, shards, lock, excluded, distribution) = read.await?;
-    // Each with whether it counts.
-    let hosted: BTreeMap<Uid, bool> = cluster.context.workers.with(|workers| {
-        let storage = |worker: &RegisterWorker| {
-            let counts = |(id, _): &(Uid, Tag)| (*id, counts_as_replica(worker, id));
-            worker.storage.iter().map(counts).collect::<Vec<_>>()
-        };
-        workers.values().flat_map(storage).collect()
+    let hosted: BTreeSet<Uid> = cluster.context.workers.with(|workers| {
+        let storage = workers.values().flat_map(|worker| &worker.storage);
+        storage.map(|(id, _)| *id).collect()
     });
-    let least = |is_copy: fn(&bool) -> bool| {
-        let copies = |record: &ShardRecord| {
-            let copies = record.team.iter().filter_map(|id| hosted.get(id));
-            copies.filter(|counts| is_copy(counts)).count()
-        };
-        let least = shards.iter().map(|(_, record)| copies(record)).min();
-        least.unwrap_or(0)
-    };
+    let teams = shards.iter().map(|(_, record)| &record.team);
+    let teams: BTreeSet<&Vec<Uid>> = teams.collect();
     Ok(Replicas {
         wanted: config.replication as usize,
         shards: shards.len(),
@@ -108,8 +112,9 @@ pub async fn count_replicas(cluster: &Cluster) -> plinth_core::Result<Replicas> 
             .iter()
             .filter(|(_, record)| !record.destination.is_empty())
             .count(),
-        least: least(|counts| *counts),
-        least_there: least(|_| true),
+        teams: teams.into_iter().cloned().collect(),
+        hosted,
+        least: 0,
         lock: lock.map(|id| Uid::from_bytes(&id).unwrap_or(Uid(0))),
         excluded,
         distribution,

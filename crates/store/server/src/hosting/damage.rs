@@ -17,7 +17,7 @@ use plinth_core::{Epoch, Error, Tag, Uid, Version};
 use plinth_engine::{DamagedPart, FileDamage};
 use plinth_log::damaged::DamagedLog;
 use plinth_log::serve::Life;
-use plinth_protocol::control::{self, ClusterInfo, DAMAGED_PARTS_MAX, DamagedStorage};
+use plinth_protocol::control::{self, ClusterInfo, DAMAGED_PARTS_MAX, DamagedStorage, OlderCopy};
 use plinth_protocol::log::LogSystem;
 use plinth_protocol::role::Role;
 use plinth_runtime::sync::Watch;
@@ -40,7 +40,7 @@ impl Hosting {
     }
 
     /// True if the database has one copy of everything.
-    fn has_one_copy(&self) -> bool {
+    pub(super) fn has_one_copy(&self) -> bool {
         let has_one = |system: &LogSystem| system.current().is_some_and(|g| g.replication <= 1);
         self.log_system.with(has_one)
     }
@@ -51,6 +51,7 @@ impl Hosting {
         id: Uid,
         tag: Tag,
         damaged: Watch<Option<Damage>>,
+        older: Watch<Option<OlderCopy>>,
         life: impl Future<Output = Error>,
     ) {
         let noting = async {
@@ -80,6 +81,9 @@ impl Hosting {
         let Some(hosting) = hosting.upgrade() else {
             return;
         };
+        if let Some(copy) = older.get() {
+            return hosting.has_an_older_copy(tag, copy, error);
+        }
         // After an error of the disk nothing is known to be damaged: the server comes back when the disk works, and
         // the distributor does not wait long for it.
         if error.is_damage() {
@@ -238,7 +242,7 @@ impl Hosting {
     }
 
     /// Ends the process with a line.
-    fn ends_of(&self, role: Role, path: &Path, error: Error) {
+    pub(super) fn ends_of(&self, role: Role, path: &Path, error: Error) {
         let line = format!("{role} server {} cannot go on: {error}", path.display());
         self.fatal.set(Some(line));
     }

@@ -3,7 +3,7 @@
 use plinth_client::Database;
 use plinth_coordination::{ClusterFile, Coordinators, election};
 use plinth_core::DatabaseConfig;
-use plinth_protocol::control::{ChangeCoordinators, CreateDatabase};
+use plinth_protocol::control::{ChangeCoordinators, CreateDatabase, ProcessClass};
 use plinth_protocol::status::GetStatus;
 use plinth_rpc::{Place, Transport};
 use plinth_runtime::Duration;
@@ -39,6 +39,8 @@ pub struct Cluster {
     /// Servers have names.
     has_names: bool,
     machines: Rc<RefCell<Vec<(MachineId, ProcessId)>>>,
+    /// Classes of the first servers.
+    classes: Rc<[ProcessClass]>,
     /// The last lines of servers that ended.
     pub lines: Rc<RefCell<Vec<String>>>,
     pub accepts_loss: Rc<Cell<bool>>,
@@ -50,6 +52,18 @@ impl Cluster {
     pub fn start(simulation: &Simulation, coordinators: u8, servers: u8) -> Self {
         let addresses: Vec<String> = (1..=coordinators).map(|i| address(i).to_string()).collect();
         Self::start_with(simulation, &addresses.join(","), false, servers)
+    }
+
+    /// Servers of these classes.
+    pub fn start_classes(
+        simulation: &Simulation,
+        coordinators: u8,
+        classes: &[ProcessClass],
+    ) -> Self {
+        let addresses: Vec<String> = (1..=coordinators).map(|i| address(i).to_string()).collect();
+        let cluster = Self::of(&addresses.join(","), false, classes);
+        cluster.add(simulation, classes.len() as u8);
+        cluster
     }
 
     /// Servers that have names, with these coordinators.
@@ -64,19 +78,28 @@ impl Cluster {
         has_names: bool,
         servers: u8,
     ) -> Self {
-        let cluster = Cluster {
+        let cluster = Self::of(coordinators, has_names, &[]);
+        cluster.add(simulation, servers);
+        cluster
+    }
+
+    fn of(coordinators: &str, has_names: bool, classes: &[ProcessClass]) -> Self {
+        Cluster {
             file: ClusterFile::parse(&format!("a:b@{coordinators}")).expect("valid"),
             has_names,
             machines: Rc::default(),
             lines: Rc::default(),
             accepts_loss: Rc::default(),
             stays_ended: Rc::default(),
-        };
+            classes: classes.into(),
+        }
+    }
+
+    fn add(&self, simulation: &Simulation, servers: u8) {
         for server in 1..=servers {
             let machine = simulation.add_machine(Locality::default());
-            cluster.serve(simulation, machine, server);
+            self.serve(simulation, machine, server);
         }
-        cluster
     }
 
     pub fn serve(&self, control: &plinth_runtime::sim::Control, machine: MachineId, server: u8) {
@@ -98,8 +121,10 @@ impl Cluster {
             Some(_) => everywhere,
             None => address,
         };
+        let class = self.classes.get(self.machines.borrow().len());
         let config = WorkerConfig {
             public,
+            class: class.copied().unwrap_or(ProcessClass::Unset),
             ..WorkerConfig::new(listen, "/data", self.file.clone())
         };
         let process = control.start_process(machine, address, move || {
