@@ -242,6 +242,7 @@ impl Distributor {
                 present: host.is_some(),
                 place,
                 lag,
+                is_damaged: host.is_some_and(|worker| worker.is_damaged(id)),
             };
             views.insert(*id, view);
         }

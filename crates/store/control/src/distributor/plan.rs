@@ -23,6 +23,8 @@ pub struct ServerView {
     /// been broken for long, it has the configured engine, and it is not [replaced](to_replace).
     pub place: Option<teams::Place>,
     pub lag: Lag,
+    /// Some of its files cannot be read.
+    pub is_damaged: bool,
 }
 
 impl ServerView {
@@ -30,6 +32,7 @@ impl ServerView {
         could_serve(Replica {
             answers: self.present,
             lag: self.lag,
+            is_damaged: self.is_damaged,
         })
     }
 }

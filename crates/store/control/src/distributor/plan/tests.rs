@@ -20,6 +20,7 @@ fn world(replication: usize, servers: u128, shards: &[(&'static str, &[u128], u6
             present: true,
             place: Some(place),
             lag: Lag::KeepsUp,
+            is_damaged: false,
         };
         (Uid(i), view)
     };
