@@ -10,22 +10,33 @@ pub fn is_available(document: &Value) -> bool {
         && silent_storage(document).is_none()
 }
 
-/// The line about storage servers none of whom answers: nothing is read then, though transactions begin.
+/// The line about storage servers that do not answer, so that some of the data, or all of it, is not read, though
+/// transactions begin.
 pub fn silent_storage(document: &Value) -> Option<String> {
-    let all = document["cluster"]["storage_servers"].as_array()?;
-    if all.is_empty() || all.iter().any(|server| server["unreachable"] != true) {
+    let cluster = &document["cluster"];
+    let all = cluster["storage_servers"].as_array()?;
+    let silent: Vec<&Value> = all
+        .iter()
+        .filter(|server| server["unreachable"] == true)
+        .collect();
+    let is_lacking = cluster["data"]["state"]["name"] == "missing_data";
+    if silent.is_empty() || (silent.len() < all.len() && !is_lacking) {
         return None;
     }
-    let name = |server: &Value| server["address"].as_str().map(str::to_owned);
-    let names: BTreeSet<String> = all.iter().filter_map(name).collect();
+    let name = |server: &&Value| server["address"].as_str().map(str::to_owned);
+    let names: BTreeSet<String> = silent.iter().filter_map(name).collect();
     let names: Vec<String> = names.into_iter().collect();
     let at = match names.is_empty() {
         true => String::new(),
         false => format!(" ({})", names.join(", ")),
     };
     let count = counted(all.len(), "storage server", "storage servers");
+    let what = match silent.len() == all.len() {
+        true => format!("of its {count} none answers{at}"),
+        false => format!("some of its data is on storage servers alone that do not answer{at}"),
+    };
     Some(format!(
-        "of its {count} none answers{at}: start the servers that have their data directories"
+        "{what}: start the servers that have their data directories"
     ))
 }
 
@@ -154,6 +165,28 @@ pub fn recovery(cluster: &Value) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_database_of_which_a_part_cannot_be_read_is_not_available() {
+        let document = |state: &str, silent: bool| {
+            let server = |i: u8, unreachable| json!({"address": format!("10.0.0.{i}:4500"), "unreachable": unreachable});
+            json!({"cluster": {
+                "database_available": true,
+                "data": {"state": {"name": state}},
+                "storage_servers": [server(1, silent), server(2, silent), server(3, false)],
+            }})
+        };
+        for (state, silent) in [
+            ("healing", true),
+            ("missing_data", false),
+            ("healthy", false),
+        ] {
+            assert!(is_available(&document(state, silent)), "{state}");
+        }
+        let line = available(&document("missing_data", true)).expect_err("nobody reads it");
+        let said = "some of its data is on storage servers alone that do not answer (10.0.0.1:4500, 10.0.0.2:4500): start";
+        assert!(line.contains(said), "{line}");
+    }
 
     #[test]
     fn a_full_disk_is_in_the_headline_and_in_the_exit_code() {

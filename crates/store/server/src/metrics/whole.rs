@@ -73,7 +73,8 @@ async fn look(transport: &Transport, controller: Interface) -> Option<String> {
 }
 
 fn add(out: &mut Samples, cluster: &Value) {
-    let available = cluster["database_available"] == true;
+    let is_whole = cluster["data"]["state"]["name"] != "missing_data";
+    let available = cluster["database_available"] == true && is_whole;
     out.add(&AVAILABLE, &[], f64::from(u8::from(available)));
     let tolerance = &cluster["fault_tolerance"];
     for of in ["data", "availability"] {
