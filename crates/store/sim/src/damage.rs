@@ -19,20 +19,21 @@ use plinth_runtime::sim::{MachineId, control};
 use plinth_runtime::{Duration, Either, now, probe, race, sleep, timeout, trace};
 use serde_json::Value;
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// Rows in a part of the key space, of which the middle one is damaged. The block has some of its neighbours.
 const PART: usize = 40;
 const PARTS: usize = 12;
 const ROWS: usize = PART * PARTS;
-/// Rows on each side of a damaged one that may share its block.
-const NEAR: usize = 15;
+/// Where blocks begin in the file of an engine, and their size there.
+const FRAMES_AT: u64 = 8192;
+const FRAME: u64 = 4104;
 /// Limit of a read; without a reply in this time it has none.
 const READ_LIMIT_MS: i64 = 3000;
 const RANGE_ROWS: usize = 25;
-/// Rows that some copy can read have been read by then, however often reads meet damage.
-const ALL_READ: Duration = Duration::from_secs(120);
+/// A row that some copy can read has been read by then, however often the read meets damage.
+const ROW_READ: Duration = Duration::from_secs(60);
 /// Damaged copies have been made anew by then.
 const WHOLE_AGAIN: Duration = Duration::from_secs(300);
 const LOOK: Duration = Duration::from_secs(2);
@@ -97,21 +98,15 @@ impl Rows {
 #[derive(Default, Debug)]
 struct Damaged {
     parts: BTreeSet<usize>,
-    /// Those that are damaged in every copy.
+    /// Rows of which every copy may be damaged.
     lost: BTreeSet<usize>,
     machines: BTreeSet<MachineId>,
-    /// Files with blocks that are damaged in every copy.
-    last: BTreeSet<(MachineId, PathBuf)>,
+    /// For each part that is damaged in every copy the files that have it, or had it before it moved.
+    last: BTreeMap<usize, BTreeSet<(MachineId, PathBuf)>>,
 }
 
-impl Damaged {
-    /// True if no copy may be able to read a row.
-    fn may_be_lost(&self, row: usize) -> bool {
-        let in_part = row % PART;
-        let is_near = (PART / 2 - NEAR..=PART / 2 + NEAR).contains(&in_part);
-        is_near && self.lost.contains(&(row / PART))
-    }
-}
+/// A block of a file on a machine's disk.
+type Block = (MachineId, PathBuf, u64);
 
 pub async fn run(shape: &Shape, database: &Database) -> Verdict {
     let rows = Rows((0..ROWS).map(|_| Turns::default()).collect());
@@ -121,7 +116,7 @@ pub async fn run(shape: &Shape, database: &Database) -> Verdict {
     })
     .await;
     sleep(Duration::from_millis(range(12_000..30_000))).await;
-    let damaged = strike();
+    let damaged = strike(shape.config.replication as usize);
     if damaged.parts.is_empty() {
         return Ok(());
     }
@@ -150,46 +145,96 @@ fn places(machine: MachineId, row: usize) -> Vec<(PathBuf, u64)> {
     files.into_iter().flat_map(of).collect()
 }
 
-/// Damages blocks of several copies, and restarts their machines: what is in memory is not read from the disk again.
-fn strike() -> Damaged {
-    let mut damaged = Damaged::default();
+/// True if one of these places is in a block that also has rows of the system keyspace or of the server itself.
+/// Without these a copy gives nothing at all, and the database may stand.
+fn is_beside_own_rows(machine: MachineId, places: &[(PathBuf, u64)]) -> bool {
+    places.iter().any(|(file, at)| {
+        let own = control().places_in_file(machine, file, b"\xff/");
+        own.into_iter().any(|own| block_of(own) == block_of(*at))
+    })
+}
+
+fn block_of(at: u64) -> u64 {
+    at.saturating_sub(FRAMES_AT) / FRAME
+}
+
+/// The blocks that have a row, of each. Some may have had it before, or have it where nothing is used.
+fn blocks_of_rows() -> Vec<Vec<Block>> {
     let machines: Vec<MachineId> = control().machines().iter().map(|m| m.id).collect();
+    let of = |row: usize| {
+        let on = |machine: &MachineId| {
+            let (machine, places) = (*machine, places(*machine, row));
+            let blocks = places.into_iter();
+            blocks.map(move |(file, at)| (machine, file, block_of(at)))
+        };
+        machines.iter().flat_map(on).collect()
+    };
+    (0..ROWS).map(of).collect()
+}
+
+/// Rows that have a damaged block on as many machines as there are copies, or on all that have them. A machine may
+/// still have a row that has moved away from it.
+fn lost_rows(rows: &[Vec<Block>], damaged: &BTreeSet<Block>, copies: usize) -> BTreeSet<usize> {
+    let is_lost = |row: &usize| {
+        let holders: BTreeSet<MachineId> =
+            rows[*row].iter().map(|(machine, ..)| *machine).collect();
+        let hit = rows[*row].iter().filter(|block| damaged.contains(*block));
+        let hit: BTreeSet<MachineId> = hit.map(|(machine, ..)| *machine).collect();
+        hit.len() >= copies || holders.is_subset(&hit)
+    };
+    (0..rows.len()).filter(is_lost).collect()
+}
+
+/// The copies of a part to damage: where its middle row lies on each machine.
+fn copies_of(part: usize) -> Vec<(MachineId, Vec<(PathBuf, u64)>)> {
+    let machines = control().machines().into_iter().map(|machine| machine.id);
+    let row = part * PART + PART / 2;
+    let copies = machines.map(|machine| (machine, places(machine, row)));
+    copies.filter(|(_, places)| !places.is_empty()).collect()
+}
+
+/// Damages blocks of several copies while their machines are without power: what is in memory is not read from the
+/// disk again, and could be written anew.
+fn strike(copies: usize) -> Damaged {
+    let mut damaged = Damaged::default();
     let mut parts: Vec<usize> = (0..PARTS).collect();
     shuffle(&mut parts);
     parts.truncate(2 + below(6) as usize);
     // Different parts in the copies, the same ones, or both.
     let everywhere = [0.0, 1.0, 0.4][below(3) as usize];
+    let mut blocks = BTreeSet::new();
+    for machine in control().machines() {
+        control().reboot_machine(machine.id, Duration::from_millis(range(10..3000)));
+    }
+    let rows_before = blocks_of_rows();
     for part in parts {
-        let row = part * PART + PART / 2;
-        let mut copies: Vec<_> = machines.iter().map(|m| (*m, places(*m, row))).collect();
-        copies.retain(|(_, places)| !places.is_empty());
-        shuffle(&mut copies);
+        let mut chosen = copies_of(part);
         let is_lost = chance(everywhere);
-        if !is_lost {
-            if copies.len() < 2 {
-                continue; // it has not come to every disk
-            }
-            copies.truncate(1);
+        let beside_own =
+            |(machine, places): &(MachineId, Vec<_>)| is_beside_own_rows(*machine, places);
+        if chosen.len() < 2 || chosen.iter().any(beside_own) {
+            continue; // it has not come to every disk, or a copy of it is needed for more
         }
-        for (machine, places) in copies {
+        shuffle(&mut chosen);
+        if !is_lost {
+            chosen.truncate(1);
+        }
+        for (machine, places) in chosen {
             for (file, at) in places {
                 control().flip_bit_in_file(machine, &file, at..at + 1);
+                blocks.insert((machine, file.clone(), block_of(at)));
                 if is_lost {
-                    damaged.last.insert((machine, file));
+                    let files = damaged.last.entry(part).or_default();
+                    files.insert((machine, file));
                 }
             }
             damaged.parts.insert(part);
             damaged.machines.insert(machine);
         }
-        if is_lost {
-            damaged.lost.insert(part);
-        }
     }
+    damaged.lost = lost_rows(&rows_before, &blocks, copies);
     probe!("fault_damages_several_copies");
     trace!("FaultDamageCopies", "damaged" => format!("{damaged:?}"));
-    for machine in &damaged.machines {
-        control().reboot_machine(*machine, Duration::from_millis(range(10..3000)));
-    }
     damaged
 }
 
@@ -349,11 +394,11 @@ async fn check(shape: &Shape, database: &Database, rows: &Rows, damaged: &Damage
         sleep(Duration::from_millis(range(10_000..120_000))).await;
     }
     all_are_read(database, rows, damaged).await?;
-    for (machine, file) in &damaged.last {
-        if !control().files(*machine).contains(file) {
-            let file = file.display();
+    for (part, files) in &damaged.last {
+        let mut files = files.iter();
+        if !files.any(|(machine, file)| control().files(*machine).contains(file)) {
             return Err(wrong(format!(
-                "{file} has the last copy of something, and is gone"
+                "part {part} can be read nowhere, and all its files are gone"
             )));
         }
     }
@@ -365,27 +410,18 @@ async fn check(shape: &Shape, database: &Database, rows: &Rows, damaged: &Damage
 
 /// Every row that some copy can read is read.
 async fn all_are_read(database: &Database, rows: &Rows, damaged: &Damaged) -> Verdict {
-    let wanted = (0..ROWS).filter(|row| !damaged.may_be_lost(*row));
-    let row = Cell::new(0);
-    let reading = async {
-        for next in wanted {
-            row.set(next);
-            let done = rows.done(next);
-            let read = database
-                .run(async |tr| tr.get(key(next), false).await)
-                .await;
-            let found = read.map_err(|error| wrong(format!("row {next}: {error}")))?;
-            rows.judge(next, found.as_deref(), done)?;
-        }
-        Ok(())
-    };
-    match timeout(ALL_READ, reading).await {
-        Some(verdict) => verdict,
-        None => Err(stands(format!(
-            "row {} is intact in some copy, and no read gets it",
-            row.get()
-        ))),
+    for row in (0..ROWS).filter(|row| !damaged.lost.contains(row)) {
+        let done = rows.done(row);
+        let reading = database.run(async |tr| tr.get(key(row), false).await);
+        let Some(read) = timeout(ROW_READ, reading).await else {
+            return Err(stands(format!(
+                "row {row} is intact in some copy, and no read gets it"
+            )));
+        };
+        let found = read.map_err(|error| wrong(format!("row {row}: {error}")))?;
+        rows.judge(row, found.as_deref(), done)?;
     }
+    Ok(())
 }
 
 async fn becomes_whole(shape: &Shape) -> Verdict {

@@ -210,8 +210,8 @@ impl Hosting {
                     let lost = lost.map(|(after, up_to)| format!("{} to {up_to}", after + 1));
                     let lost = lost.collect::<Vec<_>>().join(", ");
                     let line = format!(
-                        "log server {} cannot go on: its files are damaged, its trace names the blocks; some of the \
-                         versions {lost} are nowhere else",
+                        "log server {} cannot go on: its files are damaged, and some of the versions {lost} are \
+                         nowhere else",
                         place.display()
                     );
                     hosting.fatal.set(Some(line));
