@@ -34,6 +34,7 @@ fn servers() -> BTreeMap<Uid, ServerView> {
             present: true,
             place: Some(place),
             lag: Lag::KeepsUp,
+            advances: true,
         };
         (Uid(i as u128), view)
     };

@@ -242,6 +242,7 @@ impl Distributor {
                 present: host.is_some(),
                 place,
                 lag,
+                advances: self.lags.borrow().advances(id),
             };
             views.insert(*id, view);
         }
