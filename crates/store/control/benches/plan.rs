@@ -35,6 +35,7 @@ fn servers() -> BTreeMap<Uid, ServerView> {
             place: Some(place),
             lag: Lag::KeepsUp,
             is_damaged: false,
+            advances: true,
         };
         (Uid(i as u128), view)
     };

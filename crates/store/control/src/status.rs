@@ -35,14 +35,22 @@ use std::collections::BTreeMap;
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
-pub(crate) async fn document(cluster: &Cluster) -> String {
+/// What everybody says, and which copies count by that.
+async fn ask(cluster: &Cluster) -> Facts {
     let mut facts = asked::ask_everybody(cluster).await;
-    // A recovery has ended meanwhile: the answers are those of a database that was not available, and it is now.
-    if !facts.info.accepting && cluster.info.get().accepting {
+    // A recovery has ended meanwhile: the answers are those of a database that was not available, and it is now, or of
+    // log servers that are no more.
+    let now = cluster.info.get();
+    if now.accepting && (!facts.info.accepting || facts.info.epoch != now.epoch) {
         plinth_runtime::probe!("status_is_asked_for_again");
         facts = asked::ask_everybody(cluster).await;
     }
     lagging::count_copies(&mut facts);
+    facts
+}
+
+pub(crate) async fn document(cluster: &Cluster) -> String {
+    let facts = ask(cluster).await;
     let coordinators = cluster.context.coordinators.file();
     let config = cluster.context.config.get();
     let (info, replicas) = (&facts.info, facts.replicas.as_ref());

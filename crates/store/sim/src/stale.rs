@@ -18,7 +18,7 @@ use plinth_control::{movement, singletons};
 use plinth_coordination::election;
 use plinth_core::{Key, Result, Uid};
 use plinth_protocol::status::GetStatus;
-use plinth_rpc::Transport;
+use plinth_rpc::{Interface, Transport};
 use plinth_runtime::random::{below, chance, range, shuffle};
 use plinth_runtime::sim::{FilesCopy, KillKind, MachineId, ProcessId, control};
 use plinth_runtime::{Duration, Either, Instant, now, probe, race, sleep, timeout, trace};
@@ -81,6 +81,8 @@ pub async fn run(shape: &Shape, database: &Database, seconds: u64) -> Verdict {
     };
     story.copy_files();
     story.fill().await;
+    let apart = timeout(WHOLE_AGAIN, story.bring_logs_apart()).await;
+    apart.ok_or_else(|| Failure::new(FailureKind::Liveness, "logs stay beside data"))?;
     story.is_whole_within(WHOLE_AGAIN).await?;
     let end = now() + Duration::from_secs(seconds);
     match race(story.strike_until(end), story.write()).await {
@@ -112,6 +114,25 @@ impl Story<'_> {
             self.look(&BTreeSet::new()).await?;
         }
         Ok(())
+    }
+
+    /// When the first epoch began, not every process may have been there yet: a log server beside a storage server
+    /// would not be cut off from it. The next epoch has better places.
+    async fn bring_logs_apart(&self) {
+        loop {
+            let info = timeout(ANSWER_LIMIT, cluster::info(self.shape, &self.transport)).await;
+            let generations = info.flatten().map(|info| info.log_system.generations);
+            let is_apart = |log: &Interface| {
+                let machine = index_of(machine_at(&log.address));
+                self.shape.is_for_logs(machine)
+            };
+            match generations.unwrap_or_default().as_slice() {
+                [only] if only.logs.iter().all(is_apart) => return,
+                [_] => attrition::kill_role(self.shape, &self.transport).await,
+                _ => {}
+            }
+            sleep(Duration::from_secs(3)).await;
+        }
     }
 
     // ---- the client ----

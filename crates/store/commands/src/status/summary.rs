@@ -390,8 +390,10 @@ fn server_rows(out: &mut String, cluster: &Value) {
         logs,
     );
     let storage = |server: &Value| {
+        // Without the jumps of recoveries.
+        let behind = server["lag_seconds"].as_f64();
         [
-            lag(server, "version"),
+            behind.map_or_else(|| lag(server, "version"), |s| format!("{s:.1} s")),
             bytes(&server["disk_bytes"]),
             bytes(&server["window_bytes"]),
         ]
@@ -432,12 +434,13 @@ fn servers(
             writeln!(out, "  {:<22} unreachable", address(server)).expect(INFALLIBLE);
             continue;
         }
-        let full = match server["disk_full"].as_bool() {
-            Some(true) => "  disk full",
+        let state = match server {
+            _ if server["disk_full"] == true => "  disk full",
+            _ if server["counts"] == false => "  does not count",
             _ => "",
         };
         let shown = line(&address(server), columns(server));
-        writeln!(out, "{shown}{full}").expect(INFALLIBLE);
+        writeln!(out, "{shown}{state}").expect(INFALLIBLE);
     }
 }
 
@@ -481,7 +484,10 @@ mod tests {
                 "released_transactions_per_second": 1200.5, "transactions_per_second_limit": 1300,
                 "performance_limited_by": {"name": "commit_latency", "description": "commits wait"},
             },
-            "storage_servers": [{"id": "abc", "unreachable": true}],
+            "storage_servers": [
+                {"id": "abc", "unreachable": true},
+                {"address": "127.0.0.1:4502", "version": 9, "lag_seconds": 44.51, "counts": false},
+            ],
             "log_servers": [{"address": "127.0.0.1:4501", "queue_bytes": 5, "disk_full": true}],
             "streams": [{
                 "name": "orders", "kind": "changes", "bytes": 12345,
@@ -500,6 +506,8 @@ mod tests {
             "1 log server (0 configured)",
             "5 B",
             "disk full\n",
+            "44.5 s",
+            "does not count\n",
             "1 300 transactions/s: commits wait\n",
             "changes; 12 345 bytes; printer is 1.2 s behind\n",
             "127.0.0.1:4500, /d: a sync does not come back, for 60 s\n",

@@ -22,6 +22,8 @@ const NEARER_S: f64 = 1.0;
 struct Seen {
     /// It has everything up to here.
     version: Version,
+    /// It had more when it was asked again.
+    advances: bool,
     /// How near it was at best, and when that was.
     nearest_s: f64,
     nearest_at: Instant,
@@ -45,11 +47,14 @@ impl Lags {
         let seen = self.0.entry(id).or_insert(Seen {
             // Nothing is known of it until it has answered once.
             version: heard.unwrap_or(log.newest),
+            advances: false,
             nearest_s: f64::MAX,
             nearest_at: now,
             lag: Lag::KeepsUp,
         });
-        seen.version = heard.unwrap_or(seen.version);
+        let version = heard.unwrap_or(seen.version);
+        seen.advances |= version > seen.version;
+        seen.version = version;
         let behind_s = seconds_behind(&log.system, log.newest, seen.version);
         let lag = Lag::of(behind_s);
         if lag == Lag::KeepsUp || behind_s < seen.nearest_s - NEARER_S {
@@ -61,6 +66,11 @@ impl Lags {
         };
         seen.becomes(id, lag, behind_s);
         lag
+    }
+
+    /// True if the server has been seen to take something in. A new one that never does is not far behind at first.
+    pub fn advances(&self, id: &Uid) -> bool {
+        self.0.get(id).is_some_and(|seen| seen.advances)
     }
 
     /// It may stand still for as long again before it is late.
@@ -177,6 +187,20 @@ mod tests {
             lags.see(ID, stays, &log(s), at(s as u64));
         }
         assert_eq!(lags.see(ID, stays, &log(1430), at(1430)), Lag::Late);
+    }
+
+    #[test]
+    fn who_has_taken_something_in_advances_whatever_becomes_of_it() {
+        let mut lags = Lags::default();
+        let mut see = |s: u64, heard: Option<i64>| {
+            let heard = heard.map(|s| s * VERSIONS_PER_SECOND);
+            lags.see(ID, heard, &log(s as i64), at(s));
+            lags.advances(&ID)
+        };
+        let told = [Some(100), None, Some(100), Some(101), Some(101), None];
+        let seen = (100..).zip(told).map(|(s, heard)| see(s, heard));
+        let seen: Vec<bool> = seen.collect();
+        assert_eq!(seen, [false, false, false, true, true, true]);
     }
 
     #[test]

@@ -243,6 +243,7 @@ impl Distributor {
                 place,
                 lag,
                 is_damaged: host.is_some_and(|worker| worker.is_damaged(id)),
+                advances: self.lags.borrow().advances(id),
             };
             views.insert(*id, view);
         }

@@ -25,6 +25,8 @@ pub struct ServerView {
     pub lag: Lag,
     /// Some of its files cannot be read.
     pub is_damaged: bool,
+    /// It has been seen to advance.
+    pub advances: bool,
 }
 
 impl ServerView {
@@ -235,12 +237,13 @@ pub fn next(world: &World, limits: Limits, built: &mut teams::Built) -> Vec<Step
     planner.steps
 }
 
-/// The servers that shards are sent to: none that may be gone, and none that is far behind, if there is a choice.
+/// The servers that shards are sent to: none that may be gone, and none that is far behind or has never advanced, if
+/// there is a choice.
 fn preferred(world: &World, places: &Places) -> Places {
     let mut here = places.clone();
     here.retain(|id, _| world.servers[id].present);
     let mut keeping_up = here.clone();
-    keeping_up.retain(|id, _| world.could_serve(id));
+    keeping_up.retain(|id, _| world.could_serve(id) && world.servers[id].advances);
     let zones: BTreeSet<&String> = keeping_up.values().map(|place| &place.zone).collect();
     match zones.len() >= world.replication {
         true => keeping_up,

@@ -88,10 +88,14 @@ impl Facts {
         self.vitals.get(id)
     }
 
-    /// The newest version that a log server has; no read can ask for a newer one.
+    /// The newest version that a server has; no read can ask for a newer one than the log servers have. When a
+    /// recovery has just replaced those that were asked, only storage servers tell.
     pub fn newest_version(&self) -> Version {
         let logs = self.logs.iter().filter_map(|log| log.status.as_ref());
-        logs.map(|status| status.version).max().unwrap_or(0)
+        let logs = logs.map(|status| status.version);
+        let storage = self.storage.iter().filter_map(|s| s.status.as_ref());
+        let storage = storage.map(|status| status.version);
+        logs.chain(storage).max().unwrap_or(0)
     }
 
     /// What all processes have said of themselves.

@@ -21,6 +21,7 @@ fn world(replication: usize, servers: u128, shards: &[(&'static str, &[u128], u6
             place: Some(place),
             lag: Lag::KeepsUp,
             is_damaged: false,
+            advances: true,
         };
         (Uid(i), view)
     };
@@ -151,7 +152,12 @@ fn a_server_that_is_far_behind_keeps_what_it_has_and_gets_nothing_if_others_can(
     let one = (&vec![Uid(3)], &vec![Uid(1)], &Why::Balance);
     assert_eq!(moves(&next(&world, LIMITS)), [one]);
     assert_eq!(replace(&mut world), []);
+    // Or it is new, and does not advance.
+    lags(&mut world, 0, Lag::KeepsUp);
+    world.servers.get_mut(&Uid(0)).expect("there").advances = false;
+    assert_eq!(moves(&next(&world, LIMITS)), [one]);
     // Nobody else is left.
+    lags(&mut world, 0, Lag::Suspect);
     lags(&mut world, 1, Lag::Suspect);
     lags(&mut world, 3, Lag::Suspect);
     assert_eq!(moves(&next(&world, LIMITS)), [], "all wait for the same");
