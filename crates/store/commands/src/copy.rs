@@ -81,6 +81,9 @@ struct Arguments {
     /// Replace the data of the target in the range
     #[arg(long)]
     overwrite: bool,
+    /// Write also to a tree that gateways of the keeper serve, who then serve nobody until they are started again
+    #[arg(long)]
+    force: bool,
     /// Compare only, copy nothing
     #[arg(long)]
     verify_only: bool,
@@ -162,6 +165,9 @@ impl Copy {
         } else {
             let (path, what) = (self.arguments.progress.clone(), self.what(&whole));
             interrupts::end_with(move || interrupted(&path, &what));
+            if !self.arguments.force {
+                self.to.refuse_served(&whole).await?;
+            }
             self.carry_tenants(&whole, true).await?;
             let mut progress = self.begin(&whole).await?;
             self.carry_tenants(&whole, false).await?;

@@ -84,6 +84,9 @@ struct Arguments {
     /// Transactions under way at once
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = within::<u64>(1..=1000))]
     concurrency: u64,
+    /// Write also to a tree that gateways of the keeper serve, who then serve nobody until they are started again
+    #[arg(long)]
+    force: bool,
     /// Resume an earlier load of the file where it stopped
     #[arg(long)]
     resume: bool,
@@ -365,6 +368,7 @@ struct Loader {
     batch_bytes: usize,
     concurrency: usize,
     json: bool,
+    is_forced: bool,
     running: VecDeque<Running>,
     /// Number of pairs under way per hash of their key.
     keys_under_way: HashMap<u64, u32>,
@@ -393,6 +397,7 @@ impl Loader {
             batch_bytes: arguments.batch_bytes as usize,
             concurrency: arguments.concurrency as usize,
             json: arguments.json,
+            is_forced: arguments.force,
             running: VecDeque::new(),
             keys_under_way: HashMap::default(),
             committed,
@@ -467,10 +472,7 @@ impl Loader {
     }
 
     async fn load_all(&mut self) -> Outcome {
-        self.source.read_tenants()?;
-        let brought = Spaces::bring(&self.connection, &self.source.tenants, &self.source.prefix);
-        let brought = brought.await;
-        self.source.spaces = brought.map_err(|line| format!("{}: {line}", self.source.name))?;
+        self.prepare().await?;
         loop {
             let batch = match self.source.next_batch(self.batch_bytes) {
                 Ok(Some(batch)) => batch,
@@ -489,6 +491,45 @@ impl Loader {
             plinth_runtime::yield_now().await;
         }
         self.finish_all().await
+    }
+
+    /// Makes the tenants, if nothing of the file is to be refused.
+    async fn prepare(&mut self) -> Outcome {
+        self.source.read_tenants()?;
+        for looks in [true, false] {
+            let (tenants, prefix) = (&self.source.tenants, &self.source.prefix);
+            let brought = Spaces::bring(&self.connection, tenants, prefix, looks).await;
+            let named = |line| format!("{}: {line}", self.source.name);
+            let mut spaces = brought.map_err(named)?;
+            if !self.is_forced {
+                spaces.refuse_served(&self.connection).await?;
+            }
+            self.source.spaces = spaces;
+            if looks {
+                self.check_all().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks a file before anything of it is loaded, if some keys cannot be.
+    async fn check_all(&mut self) -> Outcome {
+        if !self.source.is_file || !self.source.spaces.may_refuse() {
+            return Ok(());
+        }
+        let terms = Terms {
+            format: self.source.format,
+            prefix: self.source.prefix.clone(),
+            cluster: String::new(),
+        };
+        let (mut again, _) = Source::open(&self.source.name, terms)?;
+        again.has_told_of_returns = true;
+        again.read_tenants()?;
+        again.spaces = std::mem::take(&mut self.source.spaces);
+        while again.next_batch(self.batch_bytes)?.is_some() {
+            plinth_runtime::yield_now().await;
+        }
+        Ok(())
     }
 
     fn meets_one_under_way(&self, batch: &Batch) -> bool {

@@ -376,3 +376,45 @@ fn keys_in_the_way_of_a_new_tenant_are_named() {
         number(2)
     ));
 }
+
+#[test]
+fn a_tree_that_a_gateway_serves_is_not_written_over_unless_forced() {
+    let directory = Directory::new("copy-served");
+    let empty = Cluster::start("copy-served-from", 1, &["--engine", "memory"]);
+    let port = crate::common::free_ports(1).to_string();
+    let more = ["--engine", "memory", "--zookeeper-port", &port];
+    let target = Cluster::start("copy-served-to", 1, &more);
+    let whole = || text(&target.plinth(&["keeper", "status", "--json"]).stdout);
+    let begun = std::time::Instant::now();
+    while !(whole().contains("\"is_whole\":true") && whole().contains("127.0.0.1")) {
+        assert!(begun.elapsed().as_secs() < 60, "{}", whole());
+    }
+    empty.cli("set a 1");
+    let line = one_line(&copy(&directory, &empty, &target, &["--overwrite"]));
+    assert!(
+        line.contains("tree `default' of the keeper is served at"),
+        "{line}"
+    );
+    assert!(
+        line.contains("--force") && line.contains("nothing is changed"),
+        "{line}"
+    );
+
+    let file = directory.file("tree.tsv");
+    std::fs::write(&file, "a\t2\nkeeper/default\\x00m\tx\n").expect("writes");
+    let file = file.to_str().expect("text");
+    let line = one_line(&target.plinth(&["load", file]));
+    assert!(
+        line.contains("is served at") && line.contains("nothing is loaded"),
+        "{line}"
+    );
+    assert_eq!(target.cli("get a"), "`a': not found\n");
+    assert!(whole().contains("\"is_whole\":true"));
+    result(&copy(
+        &directory,
+        &empty,
+        &target,
+        &["--overwrite", "--force"],
+    ));
+    assert!(!whole().contains("\"is_whole\":true"));
+}

@@ -8,6 +8,7 @@ use plinth_foreign::{Database as Foreign, Library};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::outputs::why_not_read;
+use plinth_terminal::served;
 use plinth_terminal::tls::TlsArguments;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -278,6 +279,22 @@ impl Side {
             Ok(found)
         });
         self.told(carried.await).await
+    }
+
+    /// Fails if somebody serves keys of the range to clients of his own.
+    pub async fn refuse_served(&self, range: &KeyRange) -> Outcome {
+        let Database::Plinth(connection) = &self.database else {
+            return Ok(());
+        };
+        let all = self.told(served::all(&connection.database).await).await?;
+        match all.iter().find(|served| served.range.intersects(range)) {
+            None => Ok(()),
+            Some(served) => Err(format!(
+                "{}: nothing is changed: {}",
+                self.flag,
+                served.line()
+            )),
+        }
     }
 
     pub async fn split_points(&self, piece: &KeyRange, bytes: i64) -> Outcome<Vec<Key>> {

@@ -6,6 +6,7 @@ use plinth_core::hash::HashMap;
 use plinth_core::key::{TENANT_PREFIX_BYTES, printable};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::{Connection, explain};
+use plinth_terminal::served::{self, Served};
 
 /// Keys that begin with a number below this may well be of tenants.
 const LIKELY_MAX: i64 = 1 << 24;
@@ -20,16 +21,18 @@ pub struct Spaces {
     /// The file says which tenants there were, or the user says where its pairs go.
     is_known: bool,
     brought: Vec<i64>,
+    served: Vec<Served>,
     /// A key that looks as if it were of a tenant of another database.
     pub doubtful: Option<String>,
 }
 
 impl Spaces {
-    /// Makes the tenants of the file in the database, unless something is in their way.
+    /// Makes the tenants of the file in the database, unless something is in their way, or it only `looks` for that.
     pub async fn bring(
         connection: &Connection,
         tenants: &Tenants,
         prefix: &[u8],
+        looks: bool,
     ) -> Outcome<Spaces> {
         if !prefix.is_empty() && !tenants.named.is_empty() {
             return Err(
@@ -46,6 +49,9 @@ impl Spaces {
                 true => None,
                 false => transaction.carry_tenants(tenants, None).await?,
             };
+            if looks {
+                transaction.reset();
+            }
             Ok((there, in_the_way))
         });
         let (there, in_the_way) = match bringing.await {
@@ -73,9 +79,20 @@ impl Spaces {
             last: there.last,
             is_known: !brought.is_empty(),
             brought,
+            served: Vec::new(),
             doubtful: None,
         }
         .unless_told(prefix)
+    }
+
+    /// Refuses keys that somebody serves, too.
+    pub async fn refuse_served(&mut self, connection: &Connection) -> Outcome {
+        let found = served::all(&connection.database).await;
+        self.served = match found {
+            Err(Error::transaction_timed_out) => return Err(connection.explain_silence().await),
+            found => found.map_err(|error| format!("cannot read: {}", explain(error)))?,
+        };
+        Ok(())
     }
 
     /// Who gives the prefix of a tenant has said which one is meant.
@@ -89,8 +106,16 @@ impl Spaces {
         }
     }
 
+    /// Whether some keys cannot be loaded.
+    pub fn may_refuse(&self) -> bool {
+        !self.served.is_empty() || !self.others.is_empty() || !self.is_known && self.last > 0
+    }
+
     /// Refuses a key of a tenant that is another one in this database, or none.
     pub fn check(&mut self, key: &[u8]) -> Result<(), String> {
+        if let Some(served) = self.served.iter().find(|served| served.range.contains(key)) {
+            return Err(served.line());
+        }
         let Some(id) = number_of(key) else {
             return Ok(());
         };
@@ -103,8 +128,8 @@ impl Spaces {
         }
         if let Some(name) = self.others.get(&id) {
             return Err(format!(
-                "the key would be of tenant `{name}' (number {id}) here, and the file does not have that tenant; if its \
-                 pairs are of the same one, {}, or else leave them out",
+                "the key would be of tenant `{name}' (number {id}) here, and the file does not have that tenant; if \
+                 its pairs are of the same one, {}, or else leave them out",
                 line_for(id, name)
             ));
         }
