@@ -166,10 +166,19 @@ fn advice(tree: &str, state: State) -> Vec<String> {
         State::Importing => vec![
             "Let the import end, or begin it again; `plinth keeper drop' gives the tree up.".into(),
         ],
-        State::Gone(Gone::Stream) => vec![format!(
-            "Stop the gateways, make the stream again, and start them: plinth stream create 'keeper/{tree}' --append \
-             --bytes-max 268435456 --seconds-max 600"
-        )],
+        State::Gone(Gone::Stream) => vec![
+            format!(
+                "If somebody has dropped it here: stop the gateways, make it again, and start them: plinth stream \
+                 create 'keeper/{tree}' --append --bytes-max 268435456 --seconds-max 600"
+            ),
+            format!("If the rows were copied or loaded from another cluster: {}", moving(tree)),
+        ],
+        State::Gone(Gone::Foreign) => vec![
+            format!("If the rows were copied or loaded from another cluster: {}", moving(tree)),
+            format!(
+                "An empty tree: `plinth keeper drop --tree {tree} --whole', then start the gateways again."
+            ),
+        ],
         State::Unreadable => vec![
             "If a newer release has made it, use that release.".into(),
             format!("An empty tree: `plinth keeper drop --tree {tree} --whole', then start the gateways again."),
@@ -187,6 +196,15 @@ fn advice(tree: &str, state: State) -> Vec<String> {
                 .into(),
         ],
     }
+}
+
+/// How a tree comes from another cluster.
+fn moving(tree: &str) -> String {
+    format!(
+        "drop them (`plinth keeper drop --tree {tree} --whole'), export the tree there (`plinth keeper export \
+         --to-files DIR'), and import it here (`plinth keeper import --from-files DIR --tree {tree}'): else new zxids \
+         might be below those that clients have seen."
+    )
 }
 
 pub fn drop(arguments: &DropArguments) -> Outcome {

@@ -24,7 +24,7 @@ pub enum Gone {
     Stream,
     /// The tree has another record than before.
     Other,
-    /// The record is of a version that the database has not reached.
+    /// The record, or a node, is of a version that the database has not reached.
     Foreign,
 }
 
@@ -42,7 +42,8 @@ impl Gone {
             Gone::Stream => "cannot be opened: somebody has dropped its stream of changes",
             Gone::Other => "is gone: another tree stands in its place",
             Gone::Foreign => {
-                "cannot be opened: its record is damaged, or was copied from another cluster"
+                "cannot be opened: its rows are damaged, or were copied from another cluster, and new zxids would be \
+                 below theirs"
             }
         };
         format!(

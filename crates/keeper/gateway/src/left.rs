@@ -1,5 +1,6 @@
 //! What there is of a tree, for operators: also of one that somebody has cleared.
 
+use crate::ahead;
 use crate::contact::hold;
 use crate::gone::Gone;
 use crate::life::{address_in, said_in};
@@ -41,7 +42,7 @@ impl fmt::Display for State {
             State::Importing => "its import has not ended",
             State::Gone(Gone::Root) => "gone: there is no root node",
             State::Gone(Gone::Stream) => "its stream of changes is missing",
-            State::Gone(Gone::Foreign) => "its record is damaged, or of another cluster",
+            State::Gone(Gone::Foreign) => "its rows are damaged, or of another cluster",
             State::Gone(_) => "gone: there is no record",
             State::Unreadable => "its record is damaged, or of a newer release",
         })
@@ -82,7 +83,10 @@ pub fn look<'a>(database: &'a Database, tree: &'a str) -> Boxed<'a, Result<Left>
             found.for_each(|(key, row)| totals.take_row(key, row));
             Ok((has_stream, state, totals))
         });
-        let (has_stream, state, totals) = looked.await?;
+        let (has_stream, mut state, totals) = looked.await?;
+        if is_foreign(database, &rows, tree, state).await? {
+            state = State::Gone(Gone::Foreign);
+        }
         // A gateway that was killed and started again has two leases until the former one is cleaned up.
         let leases = leases(database, &rows).await?;
         let gateways: BTreeSet<String> = leases.iter().map(|(_, row)| address_in(row)).collect();
@@ -99,6 +103,28 @@ pub fn look<'a>(database: &'a Database, tree: &'a str) -> Boxed<'a, Result<Left>
             has_stream,
         })
     })
+}
+
+/// True if the nodes of a tree that gateways do not serve yet are of another cluster.
+async fn is_foreign(database: &Database, rows: &Rows, tree: &str, state: State) -> Result<bool> {
+    let reading = database.run(async |transaction| {
+        let is_new = match state {
+            State::Gone(Gone::Stream) => true,
+            State::Whole => {
+                let opened = setup::open_existing(&transaction, rows, tree).await?;
+                opened.is_some_and(|opened| opened.is_stream_empty)
+            }
+            _ => false,
+        };
+        match setup::record(&transaction, rows).await {
+            Ok(Some(setup::Record::Whole(zxids))) if is_new => Ok(Some(zxids)),
+            _ => Ok(None),
+        }
+    });
+    match reading.await? {
+        Some(zxids) => ahead::is_ahead(database, rows, zxids).await,
+        None => Ok(false),
+    }
 }
 
 /// Only the state, which is read at once.

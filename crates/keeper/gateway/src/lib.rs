@@ -3,6 +3,7 @@
 pub mod acl;
 mod addresses;
 mod admin;
+mod ahead;
 mod alarm;
 mod arrivals;
 pub mod backing;

@@ -5,6 +5,7 @@
 //!            0: 10     | format: 1 | import: 8     an import has not ended: no gateway opens the tree
 //! ```
 
+use crate::ahead;
 use crate::backing::NoLife;
 use crate::gone::Gone;
 use crate::tree::node::{Counts, Data, Lifetime, Node, open_acl};
@@ -35,6 +36,8 @@ pub struct Opened {
     pub stream: Stream,
     /// A version at which it was there.
     pub version: Version,
+    /// Nothing stands in the stream.
+    pub is_stream_empty: bool,
 }
 
 /// The stream of changes of a tree.
@@ -136,7 +139,13 @@ pub fn open<'a>(
                 Ok(found)
             });
             match finding.await? {
-                Found::Opened(opened) => return Ok(opened),
+                Found::Opened(opened) => {
+                    let is_new = opened.is_stream_empty;
+                    if is_new && ahead::is_ahead(database, rows, opened.zxids).await? {
+                        return Err(NoLife::Gone(Gone::Foreign.line(name)));
+                    }
+                    return Ok(opened);
+                }
                 // The record of a tree that was just made has the version of its commit.
                 Found::Made => {}
                 Found::Gone(gone) => return Err(NoLife::Gone(gone.line(name))),
@@ -197,10 +206,12 @@ pub fn open_existing<'a>(
         };
         let stream = transaction.open_stream(stream_name(name)).await?;
         let version = transaction.get_read_version().await?;
+        let is_stream_empty = ahead::is_empty(&stream, transaction).await?;
         Ok(Some(Opened {
             zxids,
             stream,
             version,
+            is_stream_empty,
         }))
     })
 }

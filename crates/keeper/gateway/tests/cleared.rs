@@ -1,8 +1,8 @@
 //! Any client of the database can clear a tree's rows: then gateways say so, and acknowledge nothing.
 
 use super::gateways::{Gateway, create, set_to};
-use plinth_client::Database;
 use plinth_client::testing::MemoryCluster;
+use plinth_client::{Database, StreamOptions};
 use plinth_keeper::Options;
 use plinth_keeper::client::Client;
 use plinth_keeper::left;
@@ -318,6 +318,7 @@ fn a_tree_without_its_root_its_stream_or_its_own_record_is_not_opened() {
             ("root", "root node"),
             ("stream", "stream of changes"),
             ("record", "another cluster"),
+            ("copied", "another cluster"),
         ] {
             let cluster = MemoryCluster::new();
             let Gateway { keeper, serving } = Gateway::start(&cluster).await;
@@ -328,6 +329,14 @@ fn a_tree_without_its_root_its_stream_or_its_own_record_is_not_opened() {
                 match what {
                     "root" => transaction.clear(rows.node("/")),
                     "stream" => transaction.drop_stream(STREAM).await?,
+                    // Rows of a cluster with higher versions, and a stream that was made by hand.
+                    "copied" => {
+                        transaction.drop_stream(STREAM).await?;
+                        let options = StreamOptions::append();
+                        transaction.create_stream(STREAM, &options).await?;
+                        let zxid = [&[0; 10][..], &(1i64 << 62).to_be_bytes()].concat();
+                        transaction.set(rows.pzxid("/"), zxid);
+                    }
                     _ => {
                         let record = transaction.get(rows.meta(), false).await?;
                         let record = record.expect("a record");
@@ -341,6 +350,13 @@ fn a_tree_without_its_root_its_stream_or_its_own_record_is_not_opened() {
             timeout(PATIENCE, serving).await.expect("it ends");
             let why = keeper.stopped().expect("it says why");
             assert!(why.contains(word), "{why}");
+            if word == "another cluster" {
+                let found = left::look(&database, "default").await.expect("read");
+                assert_eq!(
+                    found.state,
+                    left::State::Gone(plinth_keeper::gone::Gone::Foreign)
+                );
+            }
         }
     });
 }

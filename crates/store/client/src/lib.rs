@@ -82,6 +82,7 @@ pub use streams::{
     Stream, StreamBatch, StreamContent, StreamEntry, StreamInfo, StreamLimit, StreamOptions,
 };
 pub use subspace::Subspace;
+pub use tenant::carried::{InTheWay, Tenants, clearing, number_of};
 pub use transaction::Transaction;
 
 /// What [`Transaction::set_authorization_token`] takes.

@@ -9,6 +9,8 @@
 //! adds the prefix to the keys that go in, and removes it from the keys that come out. A commit also reads the
 //! tenant's row, so that no transaction commits into a tenant that has been deleted, or made anew, meanwhile.
 
+pub mod carried;
+
 use crate::bytes_argument::IntoKey;
 use crate::database::Database;
 use crate::source::{

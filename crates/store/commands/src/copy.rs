@@ -4,6 +4,9 @@
 //! The range is cut into pieces, and several pieces are copied at once. Then both databases are read again, piece by
 //! piece, and their checksums are compared. A piece that differs is copied again, because the source was probably
 //! written to meanwhile. A file lists the pieces that are done, so that a copy that stopped can be resumed.
+//!
+//! Tenants with keys in the range come along, with their names and numbers, and are compared, too. A target that has
+//! others there, or keys in their way, is refused before anything is changed.
 
 #![allow(clippy::disallowed_types)] // the progress file is the user's
 
@@ -24,7 +27,7 @@ use plinth_terminal::wording::counted;
 use plinth_terminal::{Outcome, interrupts, progress};
 use side::{Libraries, Side};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -78,6 +81,9 @@ struct Arguments {
     /// Replace the data of the target in the range
     #[arg(long)]
     overwrite: bool,
+    /// Write also to a tree that gateways of the keeper serve, who then serve nobody until they are started again
+    #[arg(long)]
+    force: bool,
     /// Compare only, copy nothing
     #[arg(long)]
     verify_only: bool,
@@ -159,25 +165,41 @@ impl Copy {
         } else {
             let (path, what) = (self.arguments.progress.clone(), self.what(&whole));
             interrupts::end_with(move || interrupted(&path, &what));
+            if !self.arguments.force {
+                self.to.refuse_served(&whole).await?;
+            }
+            self.carry_tenants(&whole, true).await?;
             let mut progress = self.begin(&whole).await?;
+            self.carry_tenants(&whole, false).await?;
             pieces.clone_from(progress.pieces());
             let left = progress.left();
             self.copy(left, &mut progress, &copied).await?;
         }
-        let mut verified = self.verify(&pieces).await?;
+        let mut verified = self.verify(&whole, &pieces).await?;
         for _ in 1..PASSES_MAX {
-            if verified.different.is_empty() || self.arguments.verify_only {
+            if verified.is_same() || self.arguments.verify_only {
                 break;
             }
+            self.carry_tenants(&whole, false).await?;
             let again = verified.different.clone();
             self.copy_again(again, &copied).await?;
-            verified = self.verify(&pieces).await?;
+            verified = self.verify(&whole, &pieces).await?;
         }
-        if !self.arguments.verify_only && verified.different.is_empty() {
+        if !self.arguments.verify_only && verified.is_same() {
             Progress::remove(&self.arguments.progress)?;
         }
         let seconds = (now() - start).as_secs_f64();
         self.report(&verified, &copied, pieces.len(), seconds)
+    }
+
+    /// Makes the tenants of the source in the target, or only looks whether that is possible.
+    async fn carry_tenants(&self, whole: &KeyRange, looks: bool) -> Outcome {
+        let tenants = self.from.tenants(whole).await?;
+        let carried = self.to.carry_tenants(&tenants, whole, looks);
+        match carried.await? {
+            None => Ok(()),
+            Some(in_the_way) => Err(format!("--to: {in_the_way}")),
+        }
     }
 
     async fn cut(&self, whole: &KeyRange) -> Outcome<Vec<KeyRange>> {
@@ -244,7 +266,7 @@ impl Copy {
         .await
     }
 
-    async fn verify(&self, pieces: &[KeyRange]) -> Outcome<Verified> {
+    async fn verify(&self, whole: &KeyRange, pieces: &[KeyRange]) -> Outcome<Verified> {
         let bar = progress::bar(pieces.len() as u64, "verifying");
         let verified = Rc::new(RefCell::new(Verified::default()));
         let (from, to, noted) = (self.from.clone(), self.to.clone(), verified.clone());
@@ -263,6 +285,14 @@ impl Copy {
         done.await?;
         let mut verified = verified.take();
         verified.different.sort_by(|a, b| a.begin.cmp(&b.begin));
+        let (source, target) = (self.from.tenants(whole), self.to.tenants(whole));
+        let (source, target) = (source.await?.named, target.await?.named);
+        let names: BTreeSet<_> = source.keys().chain(target.keys()).collect();
+        let differ = names
+            .into_iter()
+            .filter(|name| source.get(*name) != target.get(*name));
+        verified.tenants_different = differ.map(|name| printable(name)).collect();
+        verified.tenants = source.len();
         Ok(verified)
     }
 
@@ -306,7 +336,8 @@ impl Copy {
             let document = serde_json::json!({
                 "pieces": pieces, "rows": verified.sum.rows, "bytes": verified.sum.bytes,
                 "checksum": verified.sum.shown(), "rows_copied": copied.rows.get(),
-                "bytes_copied": copied.bytes.get(), "different": different, "seconds": seconds,
+                "bytes_copied": copied.bytes.get(), "different": different, "tenants": verified.tenants,
+                "tenants_different": verified.tenants_different, "seconds": seconds,
             });
             println!("{document}");
         } else {
@@ -314,7 +345,10 @@ impl Copy {
             row("rows", grouped(verified.sum.rows as f64));
             row("bytes", grouped(verified.sum.bytes as f64));
             row("checksum", verified.sum.shown());
-            if different.is_empty() {
+            if verified.tenants > 0 {
+                row("tenants", grouped(verified.tenants as f64));
+            }
+            if verified.is_same() {
                 row("compared", "both have the same".into());
             }
             row("rows copied", grouped(copied.rows.get() as f64));
@@ -322,7 +356,15 @@ impl Copy {
             row("seconds", format!("{seconds:.1}"));
         }
         match different.first() {
-            None => Ok(()),
+            None if verified.is_same() => Ok(()),
+            None => Err(format!(
+                "{} not the same in both: {}",
+                match &verified.tenants_different[..] {
+                    [_] => "a tenant is",
+                    _ => "tenants are",
+                },
+                verified.tenants_different.join(", ")
+            )),
             Some(first) => Err(format!(
                 "{} of {pieces} pieces differ, the first is {first}; if the source is being written to, \
                 stop that and copy again with --resume or --overwrite",
@@ -359,6 +401,15 @@ struct Verified {
     /// Sum of the source.
     sum: Sum,
     different: Vec<KeyRange>,
+    /// Number of tenants of the source, and the names of those that are not the same in both.
+    tenants: usize,
+    tenants_different: Vec<String>,
+}
+
+impl Verified {
+    fn is_same(&self) -> bool {
+        self.different.is_empty() && self.tenants_different.is_empty()
+    }
 }
 
 fn shown(piece: &KeyRange) -> String {

@@ -3,11 +3,14 @@
 //! A read version is valid for five seconds. A dump that takes longer ends with an error: what it has written is of
 //! one snapshot, and the rest would not be. With `--force`, or if it is resumed, it goes on at newer versions and
 //! reports how many: the pairs are those of one moment only if nobody wrote meanwhile.
+//!
+//! The tenants with keys in the range stand before the pairs, as of the first snapshot ([`crate::rows`]). A dump of
+//! several snapshots fails if they have changed.
 
 #![allow(clippy::disallowed_types)] // the user's file, written by the user's side
 
 use crate::rows::{self, Format, RangeArguments};
-use plinth_client::{RangeOptions, StreamingMode, Transaction};
+use plinth_client::{RangeOptions, StreamingMode, Tenants, Transaction};
 use plinth_core::key::{key_after, printable};
 use plinth_core::{Error, Key, KeyRange, Value};
 use plinth_measure::grouped;
@@ -93,6 +96,10 @@ fn run(mut arguments: Arguments) -> Outcome {
 async fn write(arguments: &Arguments, connection: &Connection, mut range: KeyRange) -> Outcome {
     let format = Format::choose(arguments.format, &arguments.file);
     let (mut file, mut has_some) = (None, false);
+    let mut tenants = OfTenants {
+        whole: range.clone(),
+        kept: None,
+    };
     let out: Box<dyn Write> = if arguments.file == "-" {
         Box::new(std::io::stdout())
     } else if is_stream(&arguments.file) {
@@ -106,6 +113,7 @@ async fn write(arguments: &Arguments, connection: &Connection, mut range: KeyRan
             }
             cut(&arguments.file, &opened, kept.whole_bytes)?;
             range.begin = key_after(&kept.last);
+            tenants.kept = Some(kept.tenants);
             has_some = true;
         }
         let written = opened.try_clone();
@@ -119,10 +127,12 @@ async fn write(arguments: &Arguments, connection: &Connection, mut range: KeyRan
     let written = Arc::<Written>::default();
     let (name, told) = (arguments.file.clone(), written.clone());
     interrupts::end_with(move || interrupted(&name, *told.count()));
-    let done = dump(
-        arguments, connection, snapshots, format, range, out, &written,
-    );
-    let done = done.await;
+    let to = To {
+        format,
+        out,
+        written: &written,
+    };
+    let done = dump(arguments, connection, snapshots, tenants, range, to).await;
     if done.is_err() && !arguments.resume {
         // One that is empty would be in the way of the next try.
         remove_if_empty(&arguments.file);
@@ -194,6 +204,7 @@ fn remove_if_empty(name: &str) -> bool {
 
 /// What is in a file that an unfinished dump has left.
 struct Kept {
+    tenants: Tenants,
     /// Keys of its first and of its last whole line.
     first: Key,
     last: Key,
@@ -274,6 +285,12 @@ fn open_output(
         let pair = pair.map_err(|what| no_dump(&format!("its {which} line is no pair: {what}")));
         pair.map(|(key, _)| key)
     };
+    let (tenants, first) = beginning(&mut file, format).map_err(cannot)?;
+    if first.is_none() && last.is_some() {
+        // Only tenants, which are written anew.
+        cut(name, &file, 0)?;
+        return Ok((file, None));
+    }
     let Some(last) = last else {
         return match file.metadata().map_err(cannot)?.len() {
             0 => Ok((file, None)),
@@ -281,7 +298,8 @@ fn open_output(
         };
     };
     let kept = Kept {
-        first: key("first", &first_line(&mut file).map_err(cannot)?)?,
+        tenants,
+        first: key("first", &first.unwrap_or_default())?,
         last: key("last", &last)?,
         whole_bytes,
     };
@@ -294,14 +312,22 @@ fn open_output(
     Ok((file, Some(kept)))
 }
 
-/// The first line of a file that has one, without its end.
-fn first_line(file: &mut File) -> std::io::Result<Vec<u8>> {
+/// The tenants that a file begins with, and the first line behind them, without its end.
+fn beginning(file: &mut File, format: Format) -> std::io::Result<(Tenants, Option<Vec<u8>>)> {
     file.seek(SeekFrom::Start(0))?;
-    let mut line = Vec::new();
-    let mut begin = BufReader::new(file.take(rows::LINE_BYTES_MAX as u64));
-    begin.read_until(b'\n', &mut line)?;
-    line.pop_if(|end| *end == b'\n');
-    Ok(line)
+    let (mut reader, mut tenants) = (BufReader::new(file), Tenants::default());
+    loop {
+        let mut line = Vec::new();
+        let mut limited = (&mut reader).take(rows::LINE_BYTES_MAX as u64);
+        limited.read_until(b'\n', &mut line)?;
+        if line.pop_if(|end| *end == b'\n').is_none() {
+            return Ok((tenants, None)); // nothing more, or the end of a line that was cut off
+        }
+        // A line that contradicts another one is no pair either, and said to be none.
+        if !rows::take_tenant(format, &line, &mut tenants).unwrap_or(false) {
+            return Ok((tenants, Some(line)));
+        }
+    }
 }
 
 /// Number of bytes of the file that are whole lines, and the last of these lines.
@@ -349,34 +375,85 @@ fn next_snapshot(name: &str, count: u64, snapshots: Snapshots, taken: &mut u64) 
     Ok(())
 }
 
+/// Where the lines go.
+struct To<'a> {
+    format: Format,
+    out: Box<dyn Write>,
+    written: &'a Written,
+}
+
+/// The tenants of a dump.
+struct OfTenants {
+    /// Those with keys in this range are written.
+    whole: KeyRange,
+    /// Those that a resumed dump has written.
+    kept: Option<Tenants>,
+}
+
+impl OfTenants {
+    async fn read(&self, transaction: &Transaction) -> plinth_core::Result<Tenants> {
+        match transaction.tenants().await {
+            // Who may not know the tenants dumps what may be read.
+            Err(Error::permission_denied) => Ok(Tenants::default()),
+            read => Ok(read?.within(&self.whole)),
+        }
+    }
+}
+
+/// Fails if the tenants are not those that are written: the pairs are of others then.
+fn same_tenants(name: &str, written: &Tenants, now: &Tenants) -> Outcome {
+    match written.named == now.named {
+        true => Ok(()),
+        false => Err(format!(
+            "{name}: tenants were made, renamed or deleted since it was begun, and it tells of those before; dump to \
+             another file"
+        )),
+    }
+}
+
 /// Writes the range; returns a line that reports the result.
 async fn dump(
     arguments: &Arguments,
     connection: &Connection,
     snapshots: Snapshots,
-    format: Format,
+    tenants: OfTenants,
     mut range: KeyRange,
-    mut out: Box<dyn Write>,
-    written: &Written,
+    to: To<'_>,
 ) -> Outcome<String> {
+    let To {
+        format,
+        mut out,
+        written,
+    } = to;
     let bar = progress::bar(0, "dumping");
     let name = &arguments.file[..];
     let (start, mut count, mut taken) = (now(), 0u64, 1u64);
     let is_stream = is_stream(name);
     let mut transaction = connection.database.create_transaction();
-    let mut text = String::new();
+    let (mut text, mut told, mut is_checked) = (String::new(), tenants.kept.clone(), false);
     loop {
-        let (pairs, more) = match next_chunk(&transaction, &range).await {
+        let looks = (!is_checked).then_some(&tenants);
+        let chunk = with_tenants(&transaction, looks, &range);
+        let (found, (pairs, more)) = match chunk.await {
             Ok(chunk) => chunk,
             Err(error) => {
                 let next = go_on(connection, &transaction, error, count).await?;
                 write_out(name, out.flush())?;
                 next_snapshot(name, count, snapshots, &mut taken)?;
                 transaction = next.unwrap_or(transaction);
+                is_checked = false;
                 continue;
             }
         };
         text.clear();
+        if let Some(found) = found {
+            is_checked = true;
+            match &told {
+                Some(told) => same_tenants(name, told, &found)?,
+                None => rows::write_tenants(format, &found, &mut text),
+            }
+            told = Some(found);
+        }
         for (key, value) in &pairs {
             rows::write(format, key, value, &mut text);
         }
@@ -392,23 +469,54 @@ async fn dump(
     }
     write_out(name, out.flush())?;
     bar.finish_and_clear();
-    let took_s = start.elapsed().as_secs_f64();
-    if arguments.json {
-        let seconds = round(took_s, 3);
-        let whole = serde_json::json!({"pairs": count, "seconds": seconds, "snapshots": taken});
-        return Ok(whole.to_string());
-    }
-    let rate = grouped(count as f64 / took_s.max(1e-9));
-    let how = match (snapshots.has_some, taken) {
-        (true, 1) => "a newer snapshot than what was there before".into(),
-        (true, _) => format!("{taken} snapshots, newer than what was there before"),
-        (false, 1) => "one snapshot".into(),
-        (false, _) => format!("{taken} snapshots, one after another"),
+    let done = Done {
+        count,
+        tenants: told.unwrap_or_default().named.len(),
+        taken,
+        took_s: start.elapsed().as_secs_f64(),
     };
-    Ok(format!(
-        "dumped {} in {took_s:.2} s, {rate} pairs/s, from {how}",
-        counted(grouped(count as f64), "pair", "pairs")
-    ))
+    Ok(match arguments.json {
+        true => done.json(),
+        false => done.line(snapshots),
+    })
+}
+
+/// What a dump has written, from so many snapshots.
+struct Done {
+    count: u64,
+    tenants: usize,
+    taken: u64,
+    took_s: f64,
+}
+
+impl Done {
+    fn json(&self) -> String {
+        let whole = serde_json::json!({
+            "pairs": self.count, "tenants": self.tenants, "seconds": round(self.took_s, 3),
+            "snapshots": self.taken,
+        });
+        whole.to_string()
+    }
+
+    fn line(&self, snapshots: Snapshots) -> String {
+        let (taken, took_s) = (self.taken, self.took_s);
+        let count = grouped(self.count as f64);
+        let rate = grouped(self.count as f64 / took_s.max(1e-9));
+        let how = match (snapshots.has_some, taken) {
+            (true, 1) => "a newer snapshot than what was there before".into(),
+            (true, _) => format!("{taken} snapshots, newer than what was there before"),
+            (false, 1) => "one snapshot".into(),
+            (false, _) => format!("{taken} snapshots, one after another"),
+        };
+        let of_tenants = match self.tenants {
+            0 => String::new(),
+            tenants => format!(" and {}", counted(tenants, "tenant", "tenants")),
+        };
+        format!(
+            "dumped {}{of_tenants} in {took_s:.2} s, {rate} pairs/s, from {how}",
+            counted(count, "pair", "pairs")
+        )
+    }
 }
 
 fn write_out(name: &str, written: std::io::Result<()>) -> Outcome {
@@ -461,10 +569,22 @@ async fn transaction_is_spent(connection: &Connection) -> bool {
         .is_ok()
 }
 
-async fn next_chunk(
+type Chunk = (Vec<(Key, Value)>, bool);
+
+/// The next pairs, and the tenants as of the same version if they are asked for.
+async fn with_tenants(
     transaction: &Transaction,
+    tenants: Option<&OfTenants>,
     range: &KeyRange,
-) -> plinth_core::Result<(Vec<(Key, Value)>, bool)> {
+) -> plinth_core::Result<(Option<Tenants>, Chunk)> {
+    let found = match tenants {
+        Some(tenants) => Some(tenants.read(transaction).await?),
+        None => None,
+    };
+    Ok((found, next_chunk(transaction, range).await?))
+}
+
+async fn next_chunk(transaction: &Transaction, range: &KeyRange) -> plinth_core::Result<Chunk> {
     let options = RangeOptions {
         target_bytes: CHUNK_BYTES,
         mode: StreamingMode::Exact,
@@ -544,7 +664,8 @@ mod tests {
             let found = last_line(&mut file).expect("reads");
             assert_eq!(found, (whole, last.map(|l| l.as_bytes().to_vec())));
             if last.is_some() {
-                assert_eq!(first_line(&mut file).expect("reads"), b"a\t1");
+                let found = beginning(&mut file, Format::Tsv).expect("reads");
+                assert_eq!(found, (Tenants::default(), Some(b"a\t1".to_vec())));
             }
         }
         std::fs::remove_file(&path).expect("removes");

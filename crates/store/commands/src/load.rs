@@ -7,13 +7,17 @@
 //!
 //! The last line of a key wins, as if the file were loaded line by line: a batch waits while a batch with one of its
 //! keys is under way.
+//!
+//! Tenants that the file begins with are made before their pairs ([`spaces`]).
 
 #![allow(clippy::disallowed_types)] // the user's file, read and reported on by the user's side
 
 mod progress;
+mod spaces;
 
 use crate::rows::{self, Format, Pair};
 use indicatif::ProgressBar;
+use plinth_client::Tenants;
 use plinth_core::hash::{FixedHasher, HashMap};
 use plinth_core::{Error, Result};
 use plinth_measure::grouped;
@@ -28,6 +32,7 @@ use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::wording::{counted, pasted};
 use plinth_terminal::{Outcome, progress as bars, text};
 use progress::{Position, Sidecar, Terms};
+use spaces::Spaces;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::hash::Hasher;
@@ -79,6 +84,9 @@ struct Arguments {
     /// Transactions under way at once
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = within::<u64>(1..=1000))]
     concurrency: u64,
+    /// Write also to a tree that gateways of the keeper serve, who then serve nobody until they are started again
+    #[arg(long)]
+    force: bool,
     /// Resume an earlier load of the file where it stopped
     #[arg(long)]
     resume: bool,
@@ -98,6 +106,13 @@ struct Source {
     at: Position,
     line: Vec<u8>,
     has_told_of_returns: bool,
+    /// The tenants that the file begins with.
+    tenants: Tenants,
+    /// What follows them has been read.
+    is_behind_tenants: bool,
+    /// The line is read, and not yet taken.
+    is_line_left: bool,
+    spaces: Spaces,
 }
 
 struct Batch {
@@ -182,6 +197,10 @@ impl Source {
             at: Position::default(),
             line: Vec::new(),
             has_told_of_returns: false,
+            tenants: Tenants::default(),
+            is_behind_tenants: false,
+            is_line_left: false,
+            spaces: Spaces::default(),
         };
         Ok((source, total))
     }
@@ -190,6 +209,7 @@ impl Source {
     fn pass_what_is_loaded(&mut self, loaded: Position) -> Outcome {
         let bar = bars::bar(loaded.bytes, "comparing what is loaded");
         while self.at.bytes < loaded.bytes && self.next_line()? {
+            self.is_behind_tenants |= !self.take_tenant()?;
             if self.at.lines.is_multiple_of(COMPARE_LINES) {
                 bar.set_position(self.at.bytes);
             }
@@ -263,6 +283,32 @@ impl Source {
         Ok(true)
     }
 
+    /// Reads the tenants that the file begins with.
+    fn read_tenants(&mut self) -> Outcome {
+        while !self.is_behind_tenants && self.next_line()? {
+            self.is_line_left = !self.take_tenant()?;
+            self.is_behind_tenants = self.is_line_left;
+        }
+        Ok(())
+    }
+
+    /// Takes the tenant that the line tells of; false if it stands behind those that tell of tenants.
+    fn take_tenant(&mut self) -> Outcome<bool> {
+        if self.is_behind_tenants || self.line.is_empty() {
+            return Ok(!self.is_behind_tenants);
+        }
+        let taken = rows::take_tenant(self.format, &self.line, &mut self.tenants);
+        taken.map_err(|what| self.at_line(self.at.lines, what))
+    }
+
+    /// The end of the words about how much was loaded.
+    fn of_tenants(&self) -> String {
+        match self.tenants.named.len() {
+            0 => String::new(),
+            tenants => format!(" and {}", counted(tenants, "tenant", "tenants")),
+        }
+    }
+
     fn compressed(&self) -> String {
         match &self.name[..] {
             "-" => "standard input: it is compressed by gzip: let `gzip -dc' read it before".into(),
@@ -284,22 +330,24 @@ impl Source {
 
     fn next_pair(&mut self) -> Outcome<Option<Pair>> {
         loop {
-            if !self.next_line()? {
+            if !std::mem::take(&mut self.is_line_left) && !self.next_line()? {
                 return Ok(None);
             }
             if self.line.is_empty() {
                 continue;
             }
-            let (key, value) = rows::parse(self.format, &self.line)
+            let (mut key, value) = rows::parse(self.format, &self.line)
                 .map_err(|what| self.at_line(self.at.lines, what))?;
-            if self.prefix.is_empty() {
-                return Ok(Some((key, value)));
+            if !self.prefix.is_empty() {
+                key = [&self.prefix[..], &key].concat().into();
             }
-            let key = [&self.prefix[..], &key].concat();
             if key.len() > plinth_core::key::KEY_BYTES_MAX {
                 return Err(self.at_line(self.at.lines, "the key with its prefix is too long"));
             }
-            return Ok(Some((key.into(), value)));
+            if let Err(what) = self.spaces.check(&key) {
+                return Err(self.at_line(self.at.lines, what));
+            }
+            return Ok(Some((key, value)));
         }
     }
 }
@@ -320,6 +368,7 @@ struct Loader {
     batch_bytes: usize,
     concurrency: usize,
     json: bool,
+    is_forced: bool,
     running: VecDeque<Running>,
     /// Number of pairs under way per hash of their key.
     keys_under_way: HashMap<u64, u32>,
@@ -348,6 +397,7 @@ impl Loader {
             batch_bytes: arguments.batch_bytes as usize,
             concurrency: arguments.concurrency as usize,
             json: arguments.json,
+            is_forced: arguments.force,
             running: VecDeque::new(),
             keys_under_way: HashMap::default(),
             committed,
@@ -379,16 +429,21 @@ impl Loader {
         match outcome {
             Ok(()) => {
                 self.sidecar.remove();
+                if let Some(doubtful) = &self.source.spaces.doubtful {
+                    plinth_terminal::say!("plinth: {}: {doubtful}", self.source.name);
+                }
                 if self.json {
-                    println!(
-                        "{}",
-                        serde_json::json!({"pairs": self.rows, "seconds": round(took_s, 3)})
-                    );
+                    let seconds = round(took_s, 3);
+                    let (pairs, tenants) = (self.rows, self.source.tenants.named.len());
+                    let done =
+                        serde_json::json!({"pairs": pairs, "tenants": tenants, "seconds": seconds});
+                    println!("{done}");
                     return Ok(());
                 }
+                let of_tenants = self.source.of_tenants();
                 let rate = self.rows as f64 / took_s.max(1e-9);
                 plinth_terminal::say!(
-                    "loaded {} in {took_s:.2} s, {} pairs/s",
+                    "loaded {}{of_tenants} in {took_s:.2} s, {} pairs/s",
                     counted(grouped(self.rows as f64), "pair", "pairs"),
                     grouped(rate)
                 );
@@ -417,6 +472,7 @@ impl Loader {
     }
 
     async fn load_all(&mut self) -> Outcome {
+        self.prepare().await?;
         loop {
             let batch = match self.source.next_batch(self.batch_bytes) {
                 Ok(Some(batch)) => batch,
@@ -435,6 +491,45 @@ impl Loader {
             plinth_runtime::yield_now().await;
         }
         self.finish_all().await
+    }
+
+    /// Makes the tenants, if nothing of the file is to be refused.
+    async fn prepare(&mut self) -> Outcome {
+        self.source.read_tenants()?;
+        for looks in [true, false] {
+            let (tenants, prefix) = (&self.source.tenants, &self.source.prefix);
+            let brought = Spaces::bring(&self.connection, tenants, prefix, looks).await;
+            let named = |line| format!("{}: {line}", self.source.name);
+            let mut spaces = brought.map_err(named)?;
+            if !self.is_forced {
+                spaces.refuse_served(&self.connection).await?;
+            }
+            self.source.spaces = spaces;
+            if looks {
+                self.check_all().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks a file before anything of it is loaded, if some keys cannot be.
+    async fn check_all(&mut self) -> Outcome {
+        if !self.source.is_file || !self.source.spaces.may_refuse() {
+            return Ok(());
+        }
+        let terms = Terms {
+            format: self.source.format,
+            prefix: self.source.prefix.clone(),
+            cluster: String::new(),
+        };
+        let (mut again, _) = Source::open(&self.source.name, terms)?;
+        again.has_told_of_returns = true;
+        again.read_tenants()?;
+        again.spaces = std::mem::take(&mut self.source.spaces);
+        while again.next_batch(self.batch_bytes)?.is_some() {
+            plinth_runtime::yield_now().await;
+        }
+        Ok(())
     }
 
     fn meets_one_under_way(&self, batch: &Batch) -> bool {
@@ -533,6 +628,10 @@ mod tests {
             at: Position::default(),
             line: Vec::new(),
             has_told_of_returns: false,
+            tenants: Tenants::default(),
+            is_behind_tenants: false,
+            is_line_left: false,
+            spaces: Spaces::default(),
         }
     }
 
@@ -549,6 +648,29 @@ mod tests {
             .expect("the last, without a line end");
         assert_eq!((second.pairs.len(), second.end.bytes), (1, 12));
         assert!(source.next_batch(6).expect("reads").is_none());
+    }
+
+    #[test]
+    fn tenants_are_read_before_the_pairs_and_by_a_load_that_goes_on() {
+        let text = "\\xff/tenant/lastId\t\\0\\0\\0\\0\\0\\0\\0\\x05\n\
+             \\xff/tenant/map/web\t\\0\\0\\0\\0\\0\\0\\0\\x01\na\t1\nb\t2\n";
+        let mut first = source(text);
+        first.read_tenants().expect("reads");
+        assert_eq!(first.tenants.named, [("web".into(), 1)].into());
+        assert_eq!(first.tenants.last, 5);
+        let batch = first.next_batch(2).expect("reads").expect("a pair");
+        assert_eq!(&batch.pairs[0].0[..], b"p/a");
+        assert_eq!(batch.end.lines, 3);
+        let mut resumed = source(text);
+        resumed.pass_what_is_loaded(batch.end).expect("the same");
+        resumed.read_tenants().expect("reads");
+        assert_eq!(resumed.tenants, first.tenants);
+        let batch = resumed.next_batch(2).expect("reads").expect("a pair");
+        assert_eq!(&batch.pairs[0].0[..], b"p/b");
+        let mut late = source("a\t1\n\\xff/tenant/map/web\t\\0\\0\\0\\0\\0\\0\\0\\x01\n");
+        late.read_tenants().expect("reads");
+        let refused = late.next_batch(100).err().expect("a tenant behind pairs");
+        assert!(refused.contains("before all pairs"), "{refused}");
     }
 
     #[test]

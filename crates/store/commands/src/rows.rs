@@ -7,10 +7,19 @@
 //!
 //! In both, a byte that is not printable ASCII is written `\xNN` and a backslash `\\`. Reading also accepts `\t`,
 //! `\n`, `\r`, `\0`, and any other text as its UTF-8 bytes. (In JSON each of these backslashes is itself escaped.)
+//!
+//! Pairs of tenants may stand before all others, with the keys and values that the system keyspace has for them:
+//!
+//! ```text
+//! \xff/tenant/lastId <tab> the number that was given out last, 8 bytes big-endian
+//! \xff/tenant/map/<name> <tab> number of the tenant; the keys of its pairs begin with it
+//! ```
 
 use bytes::Bytes;
+use plinth_client::Tenants;
 use plinth_core::KeyRange;
 use plinth_core::key::{KEY_BYTES_MAX, SYSTEM_BEGIN, VALUE_BYTES_MAX, printable, unprintable};
+use plinth_core::system_keys::TENANTS;
 use plinth_terminal::Outcome;
 use plinth_terminal::choices::expected;
 use serde_json::Value;
@@ -80,6 +89,33 @@ pub type Pair = (Bytes, Bytes);
 
 /// Parses a line without its line end; the error describes the problem.
 pub fn parse(format: Format, line: &[u8]) -> Result<Pair, String> {
+    let (key, value) = parse_any(format, line)?;
+    if key.starts_with(TENANTS) {
+        return Err("tenants stand before all pairs".into());
+    }
+    if key.first() == Some(&0xff) {
+        return Err("keys that begin with \\xff belong to the system".into());
+    }
+    Ok((key, value))
+}
+
+/// Adds the tenant that the line tells of; false if it tells of none.
+pub fn take_tenant(format: Format, line: &[u8], tenants: &mut Tenants) -> Result<bool, String> {
+    let Ok((key, value)) = parse_any(format, line) else {
+        return Ok(false);
+    };
+    let taken = tenants.take_row(&key, &value);
+    taken.map_err(|_| "it tells of a tenant, and contradicts itself or a line before".into())
+}
+
+/// Appends the lines that tell of tenants to `out`.
+pub fn write_tenants(format: Format, tenants: &Tenants, out: &mut String) {
+    for (key, value) in tenants.rows() {
+        write(format, &key, &value, out);
+    }
+}
+
+fn parse_any(format: Format, line: &[u8]) -> Result<Pair, String> {
     let (key, value) = match format {
         Format::Tsv => {
             let tab = line.iter().position(|&b| b == b'\t');
@@ -114,9 +150,6 @@ pub fn parse(format: Format, line: &[u8]) -> Result<Pair, String> {
             "the value has {} bytes, more than {VALUE_BYTES_MAX}",
             value.len()
         ));
-    }
-    if key.first() == Some(&0xff) {
-        return Err("keys that begin with \\xff belong to the system".into());
     }
     Ok((key, value))
 }
@@ -218,6 +251,30 @@ mod tests {
                 assert!(line.len() <= LINE_BYTES_MAX);
             }
         }
+    }
+
+    #[test]
+    fn tenants_come_back_from_their_lines_and_stand_before_all_pairs() {
+        let tenants = Tenants {
+            named: [("web \"1\"".into(), 1), ("\u{e9}".into(), 300)].into(),
+            last: 301,
+        };
+        for format in [Format::Tsv, Format::Jsonl] {
+            let (mut text, mut back) = (String::new(), Tenants::default());
+            write_tenants(format, &tenants, &mut text);
+            assert_eq!(text.lines().count(), 3);
+            for line in text.lines() {
+                assert_eq!(take_tenant(format, line.as_bytes(), &mut back), Ok(true));
+                let refused = parse(format, line.as_bytes()).expect_err("no pair");
+                assert!(refused.contains("before all pairs"), "{refused}");
+            }
+            assert_eq!(back, tenants);
+        }
+        let mut tenants = tenants;
+        let mut take = |line: &str| take_tenant(Format::Tsv, line.as_bytes(), &mut tenants);
+        assert_eq!(take("a\t1"), Ok(false));
+        assert_eq!(take("no tab"), Ok(false), "parse says so");
+        assert!(take("\\xff/tenant/map/x\tno number").is_err());
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub mod ports;
 pub mod process;
 pub mod progress;
 pub mod seconds;
+pub mod served;
 pub mod serving;
 pub mod shell;
 pub mod status;

@@ -1,13 +1,14 @@
 //! One of the two databases: a Plinth cluster, or a cluster opened through a library.
 
 use super::pieces::Sum;
-use plinth_client::{RangeOptions, StreamingMode, TransactionOption};
+use plinth_client::{InTheWay, RangeOptions, StreamingMode, Tenants, TransactionOption};
 use plinth_core::key::key_after;
 use plinth_core::{Error, Key, KeyRange, Value};
 use plinth_foreign::{Database as Foreign, Library};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::outputs::why_not_read;
+use plinth_terminal::served;
 use plinth_terminal::tls::TlsArguments;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -15,6 +16,8 @@ use std::rc::Rc;
 /// Bytes read or written per transaction.
 const CHUNK_BYTES: i32 = 1_000_000;
 const OPTION_TIMEOUT: u32 = 500;
+const TENANT_MAP: &[u8] = b"\xff\xff/management/tenant/map/";
+const TENANT_MAP_END: &[u8] = b"\xff\xff/management/tenant/map0";
 
 type Rows = Vec<(Key, Value)>;
 
@@ -224,6 +227,76 @@ impl Side {
         }
     }
 
+    /// The tenants with keys in the range.
+    pub async fn tenants(&self, within: &KeyRange) -> Outcome<Tenants> {
+        let timeout = self.timeout_ms;
+        let read = match &self.database {
+            Database::Plinth(connection) => {
+                let read = connection.database.run(async |transaction| {
+                    transaction.set_option(TransactionOption::Timeout(timeout))?;
+                    transaction.tenants().await
+                });
+                read.await
+            }
+            Database::Foreign(database) => {
+                let read = database.run(async |transaction| {
+                    transaction.set_option(OPTION_TIMEOUT, Some(timeout))?;
+                    foreign_tenants(transaction).await
+                });
+                read.await
+            }
+        };
+        Ok(self.told(read).await?.within(within))
+    }
+
+    /// What keeps the tenants out of this database, whose range `replaced` is to be that of theirs. Makes those that
+    /// are missing, unless it only `looks`.
+    pub async fn carry_tenants(
+        &self,
+        tenants: &Tenants,
+        replaced: &KeyRange,
+        looks: bool,
+    ) -> Outcome<Option<InTheWay>> {
+        let timeout = self.timeout_ms;
+        let Database::Plinth(connection) = &self.database else {
+            let there = self.tenants(&KeyRange::new("", "\u{7f}")).await?;
+            return match there.named == tenants.named {
+                true => Ok(None),
+                false => Err(format!(
+                    "{}: the tenants of the source are not there, and a library cannot make them with their numbers; \
+                     nothing is changed: open the target without --to-library, or copy the keys behind \
+                     those of the tenants, with --begin",
+                    self.flag
+                )),
+            };
+        };
+        let carried = connection.database.run(async |transaction| {
+            transaction.set_option(TransactionOption::Timeout(timeout))?;
+            let found = transaction.carry_tenants(tenants, Some(replaced)).await?;
+            if looks {
+                transaction.reset();
+            }
+            Ok(found)
+        });
+        self.told(carried.await).await
+    }
+
+    /// Fails if somebody serves keys of the range to clients of his own.
+    pub async fn refuse_served(&self, range: &KeyRange) -> Outcome {
+        let Database::Plinth(connection) = &self.database else {
+            return Ok(());
+        };
+        let all = self.told(served::all(&connection.database).await).await?;
+        match all.iter().find(|served| served.range.intersects(range)) {
+            None => Ok(()),
+            Some(served) => Err(format!(
+                "{}: nothing is changed: {}",
+                self.flag,
+                served.line()
+            )),
+        }
+    }
+
     pub async fn split_points(&self, piece: &KeyRange, bytes: i64) -> Outcome<Vec<Key>> {
         let split = match &self.database {
             Database::Plinth(connection) => {
@@ -241,5 +314,32 @@ impl Side {
             }
         };
         self.told(split).await
+    }
+}
+
+/// The tenants, by the special keys that tell of them.
+async fn foreign_tenants(
+    transaction: &plinth_foreign::Transaction,
+) -> plinth_core::Result<Tenants> {
+    let (mut begin, mut tenants) = (TENANT_MAP.to_vec(), Tenants::default());
+    loop {
+        let read = transaction.get_range(&begin, TENANT_MAP_END, CHUNK_BYTES);
+        let read = match read.await {
+            Ok(read) => read,
+            // A cluster without tenants, of a release that knows none.
+            Err(Error::special_keys_no_module_found) => return Ok(tenants),
+            Err(error) => return Err(error),
+        };
+        for (key, value) in &read.rows {
+            let described: serde_json::Value =
+                serde_json::from_slice(value).map_err(|_| Error::internal_error)?;
+            let id = described["id"].as_i64().ok_or(Error::internal_error)?;
+            tenants.named.insert(key.slice(TENANT_MAP.len()..), id);
+            tenants.last = tenants.last.max(id);
+        }
+        match read.rows.last() {
+            Some((last, _)) if read.more => begin = key_after(last).to_vec(),
+            _ => return Ok(tenants),
+        }
     }
 }

@@ -4,8 +4,9 @@ use super::options::Chosen;
 use super::session::Session;
 use super::statement::TenantStatement;
 use crate::status;
+use plinth_client::{RangeOptions, clearing};
 use plinth_core::key::printable;
-use plinth_core::{Error, Key, Result};
+use plinth_core::{Error, Key, KeyRange, Result};
 use plinth_runtime::Duration;
 use plinth_terminal::Outcome;
 use plinth_terminal::choices::missing;
@@ -132,11 +133,35 @@ impl Session {
                 "the tenant `{shown}' still holds data; `usetenant {shown}; clearrange \"\" \\xff; defaulttenant' \
                  removes it"
             ),
+            Err(Error::tenant_prefix_allocator_conflict) => self.what_is_in_the_way(&shown).await,
             Err(Error::tenant_already_exists) => format!(
                 "there is a tenant `{shown}' already; choose another name, or delete it first"
             ),
             result => return self.told(result).await,
         })
+    }
+
+    /// Which keys keep a new tenant out, and what can be done.
+    async fn what_is_in_the_way(&self, shown: &str) -> String {
+        let looking = self.connection.database.run(async |transaction| {
+            let id = transaction.tenants().await?.last + 1;
+            let (begin, end) = (id.to_be_bytes(), (id + 1).to_be_bytes());
+            let range = KeyRange::new(begin.to_vec(), end.to_vec());
+            let found = transaction.get_rows(range, RangeOptions::limit(1), true);
+            Ok((id, found.await?.into_iter().next()))
+        });
+        let error = Error::tenant_prefix_allocator_conflict;
+        match looking.await {
+            Ok((id, Some((first, _)))) => format!(
+                "tenant `{shown}' would get number {id}, and there are keys where its own would be, which are no \
+                 tenant's, the first is {} ({}); if they were copied or loaded without their tenants, do that again \
+                 with them into another database; `{}' removes these keys",
+                printable(&first),
+                error.code(),
+                clearing(id)
+            ),
+            _ => error.to_string(),
+        }
     }
 
     fn no_transaction_is_open(&self) -> Outcome {

@@ -1,6 +1,6 @@
 //! What people, or programs at a terminal, type ahead. The editor takes all keys that wait as one batch. It ends the
-//! line at the first Enter, and knows as such only the carriage return: behind a line feed it would drop the rest of the
-//! batch. Line feeds come from programs, and from keys that were typed while a statement ran.
+//! line at the first Enter, and knows as such only the carriage return: behind a line feed it would drop the rest of
+//! the batch. Line feeds come from programs, and from keys that were typed while a statement ran.
 //!
 //! ```text
 //! keys of a batch ──► the editor, up to a line feed
