@@ -92,7 +92,7 @@ impl Page {
         content.samples = samples;
     }
 
-    /// The newest status of the cluster that is known, and how old it is. From now on, and as long as somebody looks, it
+    /// The newest status of the cluster that is known, and how old it is. From now on, as long as somebody looks, it
     /// is kept up to date.
     pub fn look(&self) -> Option<(Arc<str>, Duration)> {
         let mut content = self.content();
