@@ -184,7 +184,8 @@ mod tests {
             assert!(is_available(&document(state, silent)), "{state}");
         }
         let line = available(&document("missing_data", true)).expect_err("nobody reads it");
-        let said = "some of its data is on storage servers alone that do not answer (10.0.0.1:4500, 10.0.0.2:4500): start";
+        let said =
+            "on storage servers alone that do not answer (10.0.0.1:4500, 10.0.0.2:4500): start";
         assert!(line.contains(said), "{line}");
     }
 

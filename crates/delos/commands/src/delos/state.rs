@@ -85,8 +85,8 @@ fn advice(seen: &[Seen], best: &ReplicaStatus, coordinators: &[SocketAddr]) -> V
     let few = (coordinators.len() < seats(seen.len(), COORDINATORS_MAX)).then(|| {
         let names: Vec<String> = coordinators.iter().map(|of| at(seen, *of)).collect();
         format!(
-            "the coordinators are {} alone, as if there were fewer replicas: an exchange was given up half-way; say it \
-             again, or add a replica",
+            "the coordinators are {} alone, as if there were fewer replicas: an exchange was given up half-way; say \
+             it again, or add a replica",
             names.join(", ")
         )
     });

@@ -9,8 +9,8 @@ use std::convert::Infallible;
 
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Keeps `readiness` up to date, for ever. `has_grown` tells whether the log has entries that were not there at its last
-/// call: then somebody could append.
+/// Keeps `readiness` up to date, for ever. `has_grown` tells whether the log has entries that were not there at its
+/// last call: then somebody could append.
 pub async fn keep(
     readiness: &RefCell<Readiness>,
     answers: &impl Answers,

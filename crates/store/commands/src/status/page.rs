@@ -1,6 +1,6 @@
-//! The status of a cluster as a page for a browser: what `plinth status` says, the processes by their zones, and the last
-//! hour of the process that serves it. All of it is text from elsewhere, so all of it is escaped; nothing runs in the
-//! browser.
+//! The status of a cluster as a page for a browser: what `plinth status` says, the processes by their zones, and the
+//! last hour of the process that serves it. All of it is text from elsewhere, so all of it is escaped; nothing runs in
+//! the browser.
 
 use super::summary::{database, summary};
 use plinth_terminal::status::{available, sick_disks};

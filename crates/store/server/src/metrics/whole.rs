@@ -18,7 +18,8 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 metric! {
     AVAILABLE: Gauge = "plinth_available", "1 if `plinth status` says that the database is available";
-    TOLERANCE: Gauge = "plinth_fault_tolerance", "zones that may fail, whichever they are, without a loss of data or availability";
+    TOLERANCE: Gauge = "plinth_fault_tolerance",
+        "zones that may fail, whichever they are, without a loss of data or availability";
     REPLICAS_WANTED: Gauge = "plinth_replicas_wanted", "copies of each shard that are configured";
     REPLICAS_LOST: Gauge = "plinth_replicas_lost", "copies that the shard lacks that has the fewest";
     MOVING_BYTES: Gauge = "plinth_moving_bytes", "bytes of shards that are on their way to other servers";

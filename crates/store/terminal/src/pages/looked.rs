@@ -1,5 +1,6 @@
-//! Pages for a browser. A browser sends no Bearer token, so a form takes it, and a cookie keeps it. A page on a loopback
-//! address needs none, and is shown to who asks for it by an address: a foreign site whose name leads here is refused.
+//! Pages for a browser. A browser sends no Bearer token, so a form takes it, and a cookie keeps it. A page on a
+//! loopback address needs none, and is shown to who asks for it by an address: a foreign site whose name leads here is
+//! refused.
 
 use axum::Router;
 use axum::body::to_bytes;
@@ -15,7 +16,8 @@ use axum::routing::get;
 use std::net::IpAddr;
 
 /// Nothing runs, nothing comes from elsewhere, nobody shows it in a frame.
-const POLICY: &str = "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+const POLICY: &str = "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; \
+    base-uri 'none'";
 const COOKIE_NAME: &str = "plinth_page";
 /// Of a form.
 const BODY_BYTES_MAX: usize = 1024;
