@@ -169,7 +169,10 @@ mod tests {
     #[test]
     fn a_database_of_which_a_part_cannot_be_read_is_not_available() {
         let document = |state: &str, silent: bool| {
-            let server = |i: u8, unreachable| json!({"address": format!("10.0.0.{i}:4500"), "unreachable": unreachable});
+            let server = |i: u8, unreachable| {
+                let address = format!("10.0.0.{i}:4500");
+                json!({"address": address, "unreachable": unreachable})
+            };
             json!({"cluster": {
                 "database_available": true,
                 "data": {"state": {"name": state}},
