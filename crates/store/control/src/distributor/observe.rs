@@ -133,16 +133,12 @@ impl Distributor {
 
     /// Takes away the places of servers that are far behind, as far as there is a choice. They hold what they have
     /// until others have it. Where there is no choice, one trouble may hold all of them back: when that ends, they
-    /// have time to catch up.
+    /// have time to catch up, each at its own pace.
     fn replace_the_late(&self, world: &mut World) {
         let (mut known, mut lags) = (self.known.borrow_mut(), self.lags.borrow_mut());
         let replaced = plan::to_replace(world);
-        let late = world
-            .servers
-            .iter()
-            .filter(|(_, server)| server.lag == Lag::Late);
-        for (id, _) in late.filter(|(id, _)| !replaced.contains(id)) {
-            lags.forgive(id, plinth_runtime::now());
+        for id in plan::held_back(world) {
+            lags.forgive(&id, plinth_runtime::now());
         }
         for id in replaced {
             probe!("distributor_replaces_a_lagging_server");

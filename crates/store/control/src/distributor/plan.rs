@@ -150,22 +150,30 @@ pub fn to_replace(world: &World) -> Vec<Uid> {
     let servers = world.servers.iter();
     let late = servers.filter(|(_, server)| server.lag == Lag::Late);
     let mut late: BTreeSet<Uid> = late.map(|(id, _)| *id).collect();
-    if late.is_empty() || moves_what_only_lags() {
-        return late.into_iter().collect();
-    }
-    if !world.servers.values().any(ServerView::could_serve) {
-        late.clear();
-    }
-    for shard in &world.shards {
-        if !shard.team.iter().any(|id| world.could_serve(id)) {
-            for holder in &shard.team {
-                if late.remove(holder) {
-                    probe!("distributor_waits_for_copies_that_all_lag");
-                }
-            }
+    for id in held_back(world) {
+        if late.remove(&id) {
+            probe!("distributor_waits_for_copies_that_all_lag");
         }
     }
     late.into_iter().collect()
+}
+
+/// Servers that are far behind as all others are that have a shard of theirs, or as all that there are.
+pub fn held_back(world: &World) -> BTreeSet<Uid> {
+    let lags = |id: &Uid| {
+        let server = world.servers.get(id);
+        server.is_some_and(|server| server.lag != Lag::KeepsUp)
+    };
+    if !world.servers.keys().any(lags) || moves_what_only_lags() {
+        return BTreeSet::new();
+    }
+    if !world.servers.values().any(ServerView::could_serve) {
+        return world.servers.keys().copied().filter(lags).collect();
+    }
+    let shards = world.shards.iter();
+    let lagging = shards.filter(|shard| !shard.team.iter().any(|id| world.could_serve(id)));
+    let holders = lagging.flat_map(|shard| shard.team.iter().copied());
+    holders.filter(lags).collect()
 }
 
 /// Servers that are gone or must go, and hold no shard.
