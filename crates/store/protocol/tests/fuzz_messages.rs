@@ -318,6 +318,15 @@ fn older_copy() -> OlderCopy {
     }
 }
 
+fn damaged_storage() -> DamagedStorage {
+    DamagedStorage {
+        id: Uid(5),
+        file: "/data/storage-5.redb".into(),
+        parts: vec![DamagedPart::new(8192, b"a", b"b")],
+        more: 3,
+    }
+}
+
 #[test]
 fn damaged_control_messages_and_the_coordinated_state_are_refused_or_mean_what_they_say() {
     fuzz_message([RegisterWorker {
@@ -334,12 +343,7 @@ fn damaged_control_messages_and_the_coordinated_state_are_refused_or_mean_what_t
         },
         logs: vec![(Uid(3), 4)],
         storage: vec![(Uid(5), Tag(6))],
-        damaged: vec![DamagedStorage {
-            id: Uid(5),
-            file: "/data/storage-5.redb".into(),
-            parts: vec![DamagedPart::new(8192, b"a", b"b")],
-            more: 3,
-        }],
+        damaged: vec![damaged_storage()],
         older: vec![older_copy()],
         unreachable: vec![([127, 0, 0, 1], 3).into()],
         disk: Some(SickDisk {

@@ -11,6 +11,7 @@
 use crate::cluster::{Pages, Shape};
 use crate::{Failure, FailureKind, attrition};
 use plinth_client::{Database, TransactionOption};
+use plinth_core::Value;
 use plinth_core::system_keys::BEAT;
 use plinth_runtime::random::{below, range};
 use plinth_runtime::readiness::{self, READY_LIMIT};
@@ -93,8 +94,12 @@ pub async fn run(shape: &Shape, database: &Database, seconds: u64) -> Verdict {
 }
 
 async fn work(database: &Database, commits: &Commits) -> Infallible {
+    let mut seen = None;
     loop {
-        if write(database).await.is_ok() {
+        let before = seen.clone();
+        let is_done = write(database, &mut seen).await.is_ok();
+        // An attempt that was given up may have been done later.
+        if is_done || (before.is_some() && before != seen) {
             let mut ends = commits.ends.borrow_mut();
             ends.push_back(now());
             let before = ends.iter().filter(|end| **end + WARM * 2 < now()).count();
@@ -105,7 +110,7 @@ async fn work(database: &Database, commits: &Commits) -> Infallible {
 }
 
 /// It needs what probes need.
-async fn write(database: &Database) -> plinth_core::Result<()> {
+async fn write(database: &Database, seen: &mut Option<Value>) -> plinth_core::Result<()> {
     let transaction = database.create_transaction();
     for option in [
         TransactionOption::Timeout(2000),
@@ -114,8 +119,12 @@ async fn write(database: &Database) -> plinth_core::Result<()> {
         transaction.set_option(option)?;
     }
     transaction.get(BEAT, true).await?;
-    transaction.set(&b"ready"[..], now().0.to_string());
-    transaction.commit().await
+    *seen = transaction.get(&b"ready"[..], true).await?;
+    let value = Value::from(now().0.to_string());
+    transaction.set(&b"ready"[..], value.clone());
+    transaction.commit().await?;
+    *seen = Some(value);
+    Ok(())
 }
 
 /// What is known of a process.

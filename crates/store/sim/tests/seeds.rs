@@ -86,7 +86,7 @@ fn a_failure_is_made_smaller_and_stays_the_same() {
 
 #[test]
 fn an_audience_that_is_not_checked_is_found() {
-    is_found("rpc_audience_is_not_checked", "standard", 8);
+    is_found("rpc_audience_is_not_checked", "standard", 94);
 }
 
 #[test]

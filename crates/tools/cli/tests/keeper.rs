@@ -139,7 +139,12 @@ async fn look_at_pages(cluster: &Cluster) {
     let ready = page(address(1), "/ready");
     assert!(ready.contains("\"status\":\"ok\""), "{ready}");
     let metrics = page(address(1), "/metrics");
-    let process = format!("process=\"{}\"", address(0));
+    let cluster = metrics
+        .split("cluster=\"")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next());
+    let cluster = cluster.expect("every metric names its cluster");
+    let process = format!("cluster=\"{cluster}\",process=\"{}\"", address(0));
     for line in [
         format!("znode_count{{{process}}} 7"),
         format!("plinth_keeper_requests_total{{{process},request=\"create\"}} 2"),
@@ -260,7 +265,7 @@ async fn clear_everything(cluster: &Cluster) {
         }
     };
     timeout(PATIENCE, stopped).await.expect("its page says why");
-    assert!(page(address(2), "/metrics").contains("plinth_keeper_serving{process=\""));
+    assert!(page(address(2), "/metrics").contains("plinth_keeper_serving{cluster=\""));
     assert!(gateway.0.try_wait().expect("asked").is_none(), "it stays");
 
     let listen = address(1).to_string();

@@ -319,5 +319,8 @@ fn a_machine_of_the_in_memory_engine_is_ready_once_it_is_a_member() {
     assert!(made.status.success(), "{}", text(&made.stderr));
     assert_eq!(becomes(pages, 200, READY_WITHIN), "ready\n");
     let (_, numbers) = page_of(pages, "/metrics");
-    assert!(numbers.contains("plinth_ready{cluster=\"test:"), "{numbers}");
+    assert!(
+        numbers.contains("plinth_ready{cluster=\"test:"),
+        "{numbers}"
+    );
 }
