@@ -119,14 +119,10 @@ pub trait VersionedStore {
     fn open_again(&self) -> LocalBoxFuture<'_, Result<()>>;
 
     /// True if nothing can be read until that has happened.
-    fn has_failed(&self) -> bool {
-        false
-    }
+    fn has_failed(&self) -> bool;
 
     /// What is known to be damaged of its files.
-    fn damage(&self) -> FileDamage {
-        FileDamage::default()
-    }
+    fn damage(&self) -> FileDamage;
 
     /// Bytes on disk.
     fn disk_bytes(&self) -> u64;

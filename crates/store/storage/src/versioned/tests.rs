@@ -239,6 +239,14 @@ impl VersionedStore for HistoryStore {
     fn kind(&self) -> EngineKind {
         EngineKind::Memory
     }
+    fn has_failed(&self) -> bool {
+        false
+    }
+
+    fn damage(&self) -> FileDamage {
+        FileDamage::default()
+    }
+
     fn open_again(&self) -> LocalBoxFuture<'_, Result<()>> {
         Box::pin(async { Ok(()) })
     }
