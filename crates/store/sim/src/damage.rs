@@ -300,11 +300,7 @@ async fn read_range(database: &Database, rows: &Rows, row: usize) -> Verdict {
         let begin = KeySelector::first_greater_or_equal(key(row));
         let end = KeySelector::first_greater_than(key(last));
         let found = tr.get_range(begin, end, options, false).await?;
-        Ok(found
-            .rows
-            .into_iter()
-            .map(|(key, value)| (key, value))
-            .collect())
+        Ok(found.rows.into_iter().collect())
     };
     let Ok(mut found) = read().await else {
         return Ok(()); // no answer
