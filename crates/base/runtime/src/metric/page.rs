@@ -4,6 +4,7 @@ use super::history::History;
 use super::latency::{BUCKETS, Timed, bucket_end};
 use super::{Family, Kind, Labelled, counts, values};
 use crate::{Duration, Instant, now};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -186,17 +187,15 @@ impl Samples {
         for (family, count) in counts() {
             self.add(family, &[], count as f64);
         }
+        // Two who follow the same file say the same.
+        let mut told = BTreeSet::new();
         for Labelled {
             family,
             labels,
             value,
         } in values()
         {
-            // Two who follow the same file say the same.
-            let is_it = |sample: &Sample| {
-                sample.family.name == family.name && sample.labels[1..] == labels[..]
-            };
-            if !self.list.iter().any(is_it) {
+            if told.insert((family.name, labels.clone())) {
                 self.add(family, &labels, value);
             }
         }
