@@ -221,6 +221,13 @@ pub fn log_places(workers: Vec<&RegisterWorker>, config: &DatabaseConfig) -> usi
     domains.collect::<BTreeSet<_>>().len()
 }
 
+/// The fault domains of workers that may have a role without a disk.
+pub fn stateless_places(workers: Vec<&RegisterWorker>, config: &DatabaseConfig) -> usize {
+    let able = suitable(&workers, RoleKind::Stateless).into_iter();
+    let domains = able.map(|i| workers[i].locality.domain(config.domain));
+    domains.collect::<BTreeSet<_>>().len()
+}
+
 /// The workers that get a storage server: the processes that suit storage best, unless they are in too few fault
 /// domains to hold every replica.
 pub fn suited_for_storage<'a>(

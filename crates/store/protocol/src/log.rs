@@ -53,6 +53,11 @@ impl LogGeneration {
         assert_eq!(answered.len(), self.logs.len(), "one flag a log server");
         self.sets().all(|mut set| set.any(|place| answered[place]))
     }
+    /// Members that the log set has left that has the fewest, where `is_left` tells which log servers there are.
+    pub fn least_left(&self, is_left: impl Fn(&Interface) -> bool) -> usize {
+        let left = |set| Iterator::filter(set, |place: &usize| is_left(&self.logs[*place])).count();
+        self.sets().map(left).min().unwrap_or(0)
+    }
     /// Whether a possible log set with the log server at `place` has no member that is left.
     pub fn needs(&self, place: usize, is_left: impl Fn(usize) -> bool) -> bool {
         let mut its = self.sets().filter(|set| set.clone().any(|p| p == place));

@@ -47,6 +47,7 @@ pub mod shrink;
 mod stale;
 mod store;
 mod strangers;
+mod words;
 pub mod workloads;
 
 use plinth_runtime::sim::Simulation;

@@ -6,7 +6,7 @@ use crate::scenario::Scenario;
 use crate::workloads::{self, Day, Space, Workload};
 use crate::{
     Drawn, Failure, FailureKind, attrition, consistency, damage, idle, loss, names, ready, stale,
-    strangers,
+    strangers, words,
 };
 use plinth_client::Database;
 use plinth_control::knobs::{FIRST_SHARDS, RECOVERY_RETRY_MS};
@@ -37,6 +37,9 @@ const BEFORE_ONE_IS_SICK: Duration = Duration::from_secs(8);
 
 /// In this share of the runs of a swarm scenario, a shard loses all its replicas after the checks.
 const LOSS_AT_THE_END: f64 = 0.03;
+
+/// In this share of the runs of a swarm scenario, status is taken at its word after the checks.
+const LOOK_AT_THE_END: f64 = 0.25;
 
 /// Limit of first shards in ordinary runs; more make a run slow.
 const FEW_SHARDS_MAX: usize = 64;
@@ -131,7 +134,7 @@ pub async fn run(
     .ok_or_else(|| liveness("the database could not be created and filled"))?;
     let database = databases.of_operators.clone();
     let clients = safety_phase(&shape, &scenario, mix, &databases, &chosen).await;
-    liveness_phase(&database, spare).await?;
+    liveness_phase(&database, &spare).await?;
     finish(clients).await?;
     for workload in &chosen {
         trace!("Check", "workload" => workload.name());
@@ -150,6 +153,11 @@ pub async fn run(
     }
     trace!("Check", "workload" => "consistency");
     consistency::check(&database, &shape).await?;
+    let looks = match scenario.looks {
+        0 if scenario.swarm && chance(LOOK_AT_THE_END) => 1,
+        looks => looks,
+    };
+    words::run(&shape, &database, spare, looks).await?;
     if scenario.swarm && chance(LOSS_AT_THE_END) {
         return loss::run(&shape, &database).await;
     }
@@ -245,8 +253,8 @@ fn heal() {
     }
 }
 
-/// The limit is longer if knobs make the cluster slower to notice and replace failed processes.
-fn serve_limit() -> Duration {
+/// By how much longer than usual this run's knobs let the cluster take to notice and replace failed processes.
+pub(crate) fn patience() -> Duration {
     let patience = |knobs: &Knobs| {
         let (silent, unanswered) = (
             FAILURE_DETECTION_MS.of(knobs),
@@ -261,15 +269,15 @@ fn serve_limit() -> Duration {
             + DISK_STALL_MS.of(knobs)
     };
     let more = patience(&knobs()).saturating_sub(patience(&Knobs::default()));
-    SERVE_LIMIT + Duration::from_millis(more)
+    Duration::from_millis(more)
 }
 
-async fn liveness_phase(database: &Database, spare: Space) -> Verdict {
+async fn liveness_phase(database: &Database, spare: &Space) -> Verdict {
     let serving = workloads::until_done(database, async |tr| {
         tr.set(spare.named("alive"), b"yes");
         Ok(())
     });
-    let limit = serve_limit();
+    let limit = SERVE_LIMIT + patience();
     let served = plinth_runtime::timeout(limit, serving).await;
     served.ok_or_else(|| {
         let limit = limit.as_secs();

@@ -85,6 +85,8 @@ pub struct Scenario {
     /// Instead of workloads, storage servers are cut off from the logs or set back, and what status says of copies is
     /// tried out. Log servers, storage servers and the rest are on machines of their own.
     pub replicas_lag: bool,
+    /// After the checks, status is taken at its word so many times.
+    pub looks: u32,
     /// Strangers also send harmful requests. No process may end because of them; the data may be lost.
     pub siege: bool,
     /// Coordinators change all the time, and some lose their registers meanwhile.
@@ -117,6 +119,7 @@ const STANDARD: Scenario = Scenario {
     idle_hours: 0,
     asks_who_is_ready: false,
     replicas_lag: false,
+    looks: 0,
     siege: false,
     exchange_coordinators: false,
     named: false,
@@ -414,6 +417,16 @@ const SCENARIOS: &[Scenario] = &[
         hostile: false,
         can_do_without_one: true,
         replicas_lag: true,
+        ..STANDARD
+    },
+    Scenario {
+        name: "words",
+        about: "what status says may fail fails at once, in clusters of every shape: the database goes on",
+        machines: 2..=7,
+        machines_max: 9,
+        fault_seconds: 10,
+        fault_interval_ms: 2500,
+        looks: 6,
         ..STANDARD
     },
     Scenario {

@@ -233,6 +233,11 @@ fn a_shard_that_moves_although_all_its_copies_lag_is_found() {
 }
 
 #[test]
+fn a_coordinator_that_cannot_serve_and_is_counted_is_found() {
+    is_found("silent_coordinators_count", "words", 33);
+}
+
+#[test]
 fn a_name_that_is_resolved_once_is_found() {
     is_found("name_is_resolved_once", "names", 2);
 }

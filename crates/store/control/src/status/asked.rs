@@ -74,9 +74,9 @@ impl Facts {
             .map(|worker| &worker.locality.zone[..])
     }
 
-    pub fn zone_of(&self, place: &Place) -> Option<&str> {
-        let mut at = self.workers.values().filter(|worker| worker.is_at(place));
-        at.next().map(|worker| &worker.locality.zone[..])
+    pub fn worker_of(&self, place: &Place) -> Option<&RegisterWorker> {
+        let mut workers = self.workers.values();
+        workers.find(|worker| worker.is_at(place))
     }
 
     /// What a process has said.

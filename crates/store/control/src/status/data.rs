@@ -2,11 +2,14 @@
 
 use super::asked::{Facts, StorageServer};
 use super::lagging;
+use crate::placement;
 use crate::replica::could_serve;
 use plinth_core::config::DatabaseConfig;
-use plinth_rpc::Place;
+use plinth_protocol::control::RegisterWorker;
+use plinth_rpc::{Interface, Place};
+use plinth_runtime::planted;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 pub fn data(facts: &Facts) -> Value {
@@ -83,7 +86,8 @@ fn least_space(facts: &Facts, of: impl Iterator<Item = SocketAddr>) -> (u64, f64
 
 // ---- fault tolerance ----
 
-/// How many zones may fail, whichever they are, without loss of data; and without a lasting loss of service.
+/// How many zones, or data halls where copies are in different ones, may fail at once, whichever they are, without loss
+/// of data; and without a lasting loss of service.
 pub struct Tolerance {
     pub data: usize,
     pub availability: usize,
@@ -92,20 +96,25 @@ pub struct Tolerance {
 impl Tolerance {
     pub fn of(facts: &Facts, config: &DatabaseConfig, coordinators: &[Place]) -> Tolerance {
         let copies = facts.replicas.as_ref().map_or(0, |replicas| replicas.least);
-        let logs = facts.info.log_system.generations.iter().map(|g| g.copies());
+        // A generation that is still there is still needed.
+        let generations = facts.info.log_system.generations.iter();
+        let logs = generations.map(|generation| generation.least_left(|log| has_log(facts, log)));
         let least = logs.chain([copies]).min().unwrap_or(0);
         let data = least
             .saturating_sub(1)
-            .min(of_coordinators(facts, coordinators));
-        let zones: BTreeSet<&String> = facts
-            .workers
-            .values()
-            .map(|worker| worker.locality.domain(config.domain))
-            .collect();
-        let spare = zones.len().saturating_sub(config.replication as usize);
+            .min(of_coordinators(facts, config, coordinators));
+        let well = || {
+            facts
+                .workers
+                .values()
+                .filter(|worker| worker.disk.is_none())
+        };
+        let spare = placement::log_places(well().collect(), config);
+        let spare = spare.saturating_sub(config.replication as usize);
+        let elsewhere = placement::stateless_places(well().collect(), config).saturating_sub(1);
         Tolerance {
             data,
-            availability: data.min(spare),
+            availability: data.min(spare).min(elsewhere),
         }
     }
 
@@ -117,13 +126,40 @@ impl Tolerance {
     }
 }
 
-/// How many zones may fail until a majority of the coordinators is gone, those first that have most of them.
-fn of_coordinators(facts: &Facts, coordinators: &[Place]) -> usize {
-    let mut zones: BTreeMap<&str, usize> = BTreeMap::new();
-    for zone in coordinators.iter().filter_map(|place| facts.zone_of(place)) {
-        *zones.entry(zone).or_default() += 1;
+/// Whether a log server is there, intact and on a disk that works.
+fn has_log(facts: &Facts, log: &Interface) -> bool {
+    let mut well = facts
+        .workers
+        .values()
+        .filter(|worker| worker.disk.is_none());
+    // The epoch of a damaged one is 0.
+    well.any(|worker| {
+        worker
+            .logs
+            .iter()
+            .any(|(id, epoch)| *id == log.id && *epoch > 0)
+    })
+}
+
+/// How many zones, or data halls, may fail until a majority of the coordinators is gone, those first that have most of
+/// them.
+fn of_coordinators(facts: &Facts, config: &DatabaseConfig, coordinators: &[Place]) -> usize {
+    let mut domains: BTreeMap<&str, usize> = BTreeMap::new();
+    let workers = coordinators
+        .iter()
+        .filter_map(|place| facts.worker_of(place));
+    let serves = |worker: &&RegisterWorker| {
+        (worker.disk.is_none() && !worker.lost_registers)
+            || planted!(
+                "silent_coordinators_count",
+                "status counts coordinators that have no registers, or a disk that is sick"
+            )
+    };
+    for worker in workers.filter(serves) {
+        let domain = worker.locality.domain(config.domain);
+        *domains.entry(domain).or_default() += 1;
     }
-    let mut counts: Vec<usize> = zones.into_values().collect();
+    let mut counts: Vec<usize> = domains.into_values().collect();
     failures(&mut counts, coordinators.len() / 2 + 1)
 }
 
