@@ -7,7 +7,7 @@ use plinth_protocol::status::GetStatus;
 use plinth_runtime::Duration;
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
-use plinth_terminal::status::{available, silent_storage};
+use plinth_terminal::status::{available, unread_data};
 use serde_json::Value;
 pub use summary::{bytes, limit, rate, summary};
 
@@ -60,7 +60,7 @@ pub async fn fetch(connection: &Connection) -> Outcome<Value> {
         document.map_err(|error| format!("the controller's status is not JSON: {error}"))
     };
     let mut document = ask().await?;
-    if silent_storage(&document).is_some() {
+    if unread_data(&document).is_some() {
         // A controller that is new has not heard of all servers yet.
         plinth_runtime::sleep(ASK_AGAIN).await;
         document = ask().await?;

@@ -16,6 +16,7 @@ mod probe;
 mod processes;
 mod qos;
 mod replicas;
+mod unreadable;
 mod workload;
 
 use crate::cluster::Cluster;

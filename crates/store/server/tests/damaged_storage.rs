@@ -160,6 +160,7 @@ fn what_no_copy_can_read_stays_where_it_is_and_the_rest_is_served() {
                 "\"min_replicas_remaining\":0",
                 "\"max_zone_failures_without_losing_data\":0",
                 "no copy of some data can serve all of it",
+                "\"unreadable\":{\"more_ranges\":0,\"ranges\":[{\"begin\":\"key/00",
             ] {
                 assert!(
                     said.contains(words),

@@ -599,7 +599,7 @@ impl Connection {
                 status::fitting_mode(cluster)
             ));
         }
-        if let Some(line) = status::silent_storage(document) {
+        if let Some(line) = status::unread_data(document) {
             return Some(format!("the cluster of {path} waits: {line}"));
         }
         None

@@ -7,7 +7,31 @@ use std::collections::BTreeSet;
 
 pub fn is_available(document: &Value) -> bool {
     document["cluster"]["database_available"].as_bool() == Some(true)
-        && silent_storage(document).is_none()
+        && unread_data(document).is_none()
+}
+
+/// The line about data that cannot be read now, though transactions begin.
+pub fn unread_data(document: &Value) -> Option<String> {
+    silent_storage(document).or_else(|| damaged_everywhere(document))
+}
+
+/// The line about keys that every copy lacks.
+fn damaged_everywhere(document: &Value) -> Option<String> {
+    let unreadable = &document["cluster"]["data"]["unreadable"];
+    let first = unreadable["ranges"].get(0)?;
+    let (begin, end) = (first["begin"].as_str()?, first["end"].as_str()?);
+    let others = unreadable["ranges"].as_array()?.len() as u64 - 1;
+    let more = match others + unreadable["more_ranges"].as_u64().unwrap_or(0) {
+        0 => String::new(),
+        more => format!(
+            " and in {}",
+            counted(more as usize, "other range", "other ranges")
+        ),
+    };
+    Some(format!(
+        "keys from `{begin}' to before `{end}'{more} cannot be read, because each copy is damaged there or away: \
+         see Damaged files in docs/operating.md"
+    ))
 }
 
 /// The line about storage servers that do not answer, so that some of the data, or all of it, is not read, though
@@ -44,7 +68,7 @@ pub fn silent_storage(document: &Value) -> Option<String> {
 /// may not be.
 pub fn available(document: &Value) -> Outcome {
     let full = full_disks(document);
-    match (is_available(document), silent_storage(document)) {
+    match (is_available(document), unread_data(document)) {
         (true, _) if !full.is_empty() => Err(format!(
             "the database is available, and the disk is full at {}: commits may wait for room; make some there",
             full.join(", ")
@@ -189,6 +213,24 @@ mod tests {
         let line = available(&document("missing_data", true)).expect_err("nobody reads it");
         let said =
             "on storage servers alone that do not answer (10.0.0.1:4500, 10.0.0.2:4500): start";
+        assert!(line.contains(said), "{line}");
+    }
+
+    #[test]
+    fn a_database_with_keys_that_no_copy_can_read_is_not_available() {
+        let document = |ranges: Value, more: u64| {
+            json!({"cluster": {
+                "database_available": true,
+                "data": {"unreadable": {"ranges": ranges, "more_ranges": more}},
+            }})
+        };
+        assert!(is_available(&document(json!([]), 0)));
+        let lost = document(
+            json!([{"begin": "a", "end": "b"}, {"begin": "x", "end": "y"}]),
+            3,
+        );
+        let line = available(&lost).expect_err("they are not read");
+        let said = "unavailable; keys from `a' to before `b' and in 4 other ranges cannot be read";
         assert!(line.contains(said), "{line}");
     }
 

@@ -3,7 +3,7 @@
 use plinth_measure::grouped;
 use plinth_terminal::status::{
     availability, fitting_mode, full_disks, is_available, is_never_created, lock, lost_database,
-    recovery, sick_disks, silent_storage, unanswered,
+    recovery, sick_disks, unanswered, unread_data,
 };
 use plinth_terminal::wording::counted;
 use serde_json::Value;
@@ -97,7 +97,7 @@ pub fn database(document: &Value) -> String {
     if let Some(why) = unanswered(cluster) {
         return format!("not created; {why}");
     }
-    if let Some(line) = silent_storage(document) {
+    if let Some(line) = unread_data(document) {
         return format!("unavailable; {line}");
     }
     match lock(cluster) {

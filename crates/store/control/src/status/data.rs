@@ -1,7 +1,7 @@
 //! The data: its replicas, its sizes, and what it costs to lose processes.
 
 use super::asked::{Facts, StorageServer};
-use super::lagging;
+use super::{lagging, unreadable};
 use crate::placement;
 use crate::replica::could_serve;
 use plinth_core::config::DatabaseConfig;
@@ -59,6 +59,7 @@ pub fn data(facts: &Facts) -> Value {
         "total_kv_size_bytes": stored,
         "total_disk_used_bytes": of_storage(|status| status.disk_bytes)
             + facts.logs.iter().filter_map(|log| log.status.as_ref()).map(|s| s.queue_bytes).sum::<u64>(),
+        "unreadable": unreadable::json(&replicas.unreadable),
         "least_operating_space_bytes_log_server": least_space(facts, logs).0,
         "least_operating_space_bytes_storage_server": least_of_storage,
         "least_operating_space_ratio_storage_server": ratio,

@@ -1,12 +1,13 @@
 //! Facts about the data, from the system keyspace.
 
+use super::unreadable;
 use crate::cluster::Cluster;
 use crate::{distribution, exclusion, movement};
 use plinth_core::codec::Codec;
 use plinth_core::config::DatabaseConfig;
 use plinth_core::distribution::Distribution;
 use plinth_core::system_keys::{CONFIG, DATABASE_LOCK};
-use plinth_core::{Error, Uid};
+use plinth_core::{Error, KeyRange, Uid};
 use plinth_runtime::unix_time_ms;
 use std::collections::BTreeSet;
 
@@ -21,6 +22,8 @@ pub struct Replicas {
     pub hosted: BTreeSet<Uid>,
     /// Copies of the shard that has the fewest, as far as they [count](crate::replica::could_serve).
     pub least: usize,
+    /// Keys that no copy can read.
+    pub unreadable: Vec<KeyRange>,
     /// Who has locked the database.
     pub lock: Option<Uid>,
     pub excluded: Vec<exclusion::Target>,
@@ -99,9 +102,11 @@ pub async fn count_replicas(cluster: &Cluster) -> plinth_core::Result<Replicas> 
         ))
     });
     let (config, shards, lock, excluded, distribution) = read.await?;
-    let hosted: BTreeSet<Uid> = cluster.context.workers.with(|workers| {
+    let (hosted, unreadable) = cluster.context.workers.with(|workers| {
         let storage = workers.values().flat_map(|worker| &worker.storage);
-        storage.map(|(id, _)| *id).collect()
+        let hosted: BTreeSet<Uid> = storage.map(|(id, _)| *id).collect();
+        let unreadable = unreadable::find(&shards, workers, &hosted);
+        (hosted, unreadable)
     });
     let teams = shards.iter().map(|(_, record)| &record.team);
     let teams: BTreeSet<&Vec<Uid>> = teams.collect();
@@ -115,6 +120,7 @@ pub async fn count_replicas(cluster: &Cluster) -> plinth_core::Result<Replicas> 
         teams: teams.into_iter().cloned().collect(),
         hosted,
         least: 0,
+        unreadable,
         lock: lock.map(|id| Uid::from_bytes(&id).unwrap_or(Uid(0))),
         excluded,
         distribution,

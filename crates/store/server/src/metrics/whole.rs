@@ -74,7 +74,9 @@ async fn look(transport: &Transport, controller: Interface) -> Option<String> {
 }
 
 fn add(out: &mut Samples, cluster: &Value) {
-    let is_whole = cluster["data"]["state"]["name"] != "missing_data";
+    let data = &cluster["data"];
+    let is_damaged = data["unreadable"]["ranges"].get(0).is_some();
+    let is_whole = data["state"]["name"] != "missing_data" && !is_damaged;
     let available = cluster["database_available"] == true && is_whole;
     out.add(&AVAILABLE, &[], f64::from(u8::from(available)));
     let tolerance = &cluster["fault_tolerance"];
