@@ -3,6 +3,7 @@
 use plinth_core::DatabaseConfig;
 use plinth_core::config::FaultDomain;
 use plinth_protocol::control::{ProcessClass, RegisterWorker};
+use plinth_rpc::Interface;
 use plinth_runtime::probe;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -206,6 +207,51 @@ fn choose_logs(
         }
     }
     (chosen.len() >= needed).then_some(chosen)
+}
+
+/// A worker that is asked for the log of a place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Asked {
+    pub place: usize,
+    pub worker: Interface,
+    pub domain: String,
+}
+
+/// The best worker that may be asked for the log of a place beside those that were `asked`. Whichever of them is first,
+/// no two logs are in one fault domain.
+pub fn spare_for_log(
+    workers: &[&RegisterWorker],
+    config: &DatabaseConfig,
+    standing: impl Fn(&RegisterWorker) -> DiskStanding,
+    place: usize,
+    asked: &[Asked],
+) -> Option<Asked> {
+    let domain = |i: usize| workers[i].locality.domain(config.domain);
+    let is_free = |i: &usize| {
+        let worker = workers[*i];
+        let conflicts = |other: &Asked| {
+            other.worker.address == worker.worker.address
+                || (other.place != place && other.domain == *domain(*i))
+        };
+        standing(worker) <= DiskStanding::Doubted && !asked.iter().any(conflicts)
+    };
+    let spares = suitable(workers, RoleKind::Log).into_iter().filter(is_free);
+    let best = spares.min_by_key(|i| {
+        // What slows down one process of a machine often slows down the others.
+        let is_near = asked.iter().any(|other| other.domain == *domain(*i));
+        let fitness = fitness(workers[*i].class(), RoleKind::Log);
+        (
+            standing(workers[*i]),
+            is_near,
+            fitness,
+            workers[*i].locality.process,
+        )
+    })?;
+    Some(Asked {
+        place,
+        worker: workers[best].worker,
+        domain: domain(best).clone(),
+    })
 }
 
 /// The workers that may have a log server.
