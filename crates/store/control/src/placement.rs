@@ -55,7 +55,7 @@ pub struct Standing {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum DiskStanding {
     Good,
-    /// It was sick, and has worked again only for a short time.
+    /// It was sick, and has worked again only for a short time, or was slow in a recovery a moment ago.
     Doubted,
     /// It has no room.
     Full,
@@ -448,6 +448,57 @@ mod tests {
         assert_eq!(logs([SICK, FULL, DOUBTED, GOOD]), [3, 2]);
         assert_eq!(logs([WORST, SICK, FULL, GOOD]), [3, 2]);
         assert_eq!(logs([WORST, SICK, WORST, WORST]), [1, 0]);
+    }
+
+    #[test]
+    fn a_spare_for_a_log_shares_no_zone_with_another_log_and_was_not_asked_before() {
+        let config = DatabaseConfig::default();
+        let workers = ["a", "a", "b", "c", "c", "d"];
+        let workers: Vec<RegisterWorker> = (1..)
+            .zip(workers)
+            .map(|(i, zone)| worker(i, ProcessClass::Unset, zone))
+            .collect();
+        let asked = |place, i: usize| Asked {
+            place,
+            worker: workers[i].worker,
+            domain: workers[i].locality.zone.clone(),
+        };
+        let spare = |asked: &[Asked], bad: &[(usize, DiskStanding)]| {
+            let standing = |w: &RegisterWorker| {
+                let is_it = |(i, _): &&(usize, DiskStanding)| workers[*i].worker == w.worker;
+                bad.iter()
+                    .find(is_it)
+                    .map_or(DiskStanding::Good, |(_, standing)| *standing)
+            };
+            let list: Vec<_> = workers.iter().collect();
+            let spare = spare_for_log(&list, &config, standing, 0, asked)?;
+            workers.iter().position(|w| w.worker == spare.worker)
+        };
+        // The places have logs in a and b. Another machine comes first.
+        assert_eq!(spare(&[asked(0, 0), asked(1, 2)], &[]), Some(3));
+        // Zone c was asked for the other place.
+        assert_eq!(
+            spare(&[asked(0, 0), asked(1, 2), asked(1, 4)], &[]),
+            Some(5)
+        );
+        let all = [asked(0, 0), asked(1, 2), asked(0, 3), asked(0, 5)];
+        assert_eq!(
+            spare(&all, &[]),
+            Some(1),
+            "the zone of the place is its own"
+        );
+        let sick = [(3, DiskStanding::Sick), (4, DiskStanding::Doubted)];
+        assert_eq!(spare(&all[..2], &sick), Some(5));
+        assert_eq!(
+            spare(&[asked(0, 0), asked(1, 2), asked(1, 5)], &sick),
+            Some(1)
+        );
+        let full = [(1, DiskStanding::Full)];
+        assert_eq!(spare(&all, &full), Some(4));
+        assert_eq!(
+            spare(&[asked(0, 0), asked(1, 2), asked(1, 3), asked(1, 5)], &full),
+            None
+        );
     }
 
     #[test]

@@ -418,7 +418,12 @@ async fn start_epoch(
 
     context.phase.set("recovery_transaction");
     let first = roles.commit_proxies[0].1.endpoint::<CommitRecovery>();
-    limited(context.transport.call(&first, CommitRecovery {})).await?;
+    let writing = limited(context.transport.call(&first, CommitRecovery {}));
+    let leaving = new_logs::one_stalls(context, &plan.configured, &roles.logs);
+    match plinth_runtime::race(writing, leaving).await {
+        Either::Left(written) => written?,
+        Either::Right(()) => return Err(Error::recruitment_failed),
+    }
 
     if let Some(reason) = looking.await {
         return refuse_to_forget(context, coordinated, plan.epoch - 1, reason).await;

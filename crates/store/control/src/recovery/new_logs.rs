@@ -9,18 +9,19 @@
 //! The others are named nowhere. Their workers remove them when the epoch begins, or as soon as they are made after
 //! that.
 
-use super::{Plan, Roles};
+use super::{Plan, Roles, placed};
+use crate::configured::Configured;
 use crate::context::Context;
 use crate::exclusion;
 use crate::placement::{self, Asked};
 use crate::recruit::{RECRUIT_LIMIT, ask, new_id, outcome};
 use plinth_core::{Error, Result, Tag, Version};
 use plinth_protocol::control::RegisterWorker;
-use plinth_protocol::log::{GetCopyProgress, LogGeneration, RecruitLog};
+use plinth_protocol::log::{GetCopyProgress, GetLogStatus, LogGeneration, LogStatus, RecruitLog};
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::sync::{self, QueueSender};
 use plinth_runtime::{
-    Duration, Either, Instant, TaskGroup, now, planted, probe, race, sleep, timeout, trace,
+    Duration, Either, Instant, TaskGroup, now, probe, race, sleep, timeout, trace, trace_warn,
 };
 use std::cell::RefCell;
 
@@ -153,12 +154,6 @@ impl Makers<'_> {
 
     /// The best worker for the place among those that were not asked yet.
     fn spare(&self, place: usize) -> Option<Made> {
-        if planted!(
-            "log_waits_for_its_disk",
-            "a recovery waits for the log servers that it chose, whatever their disks do"
-        ) {
-            return None;
-        }
         let (config, excluded) = (&self.plan.configured.config, &self.plan.configured.excluded);
         let asked = self.context.workers.with(|workers| {
             let mut able: Vec<&RegisterWorker> = workers.values().collect();
@@ -202,6 +197,58 @@ impl Makers<'_> {
             since.elapsed().as_secs_f64()
         ));
     }
+}
+
+/// Returns when a log server of the new epoch has not put on disk what it was given, for a while, and others could have
+/// the logs.
+pub(super) async fn one_stalls(context: &Context, configured: &Configured, logs: &[Made]) {
+    let mut seen: Vec<(Version, Instant)> = vec![(0, now()); logs.len()];
+    loop {
+        sleep(PROGRESS_INTERVAL).await;
+        let asked = logs.iter().map(|(_, log)| {
+            let call = context
+                .transport
+                .call(&log.endpoint::<GetLogStatus>(), GetLogStatus {});
+            timeout(PATIENCE, call)
+        });
+        let answers = plinth_runtime::join_all(asked).await;
+        let answers = answers
+            .into_iter()
+            .map(|answer| answer.and_then(Result::ok));
+        for (((worker, log), status), seen) in logs.iter().zip(answers).zip(&mut seen) {
+            // One that does not answer is found by those who write to it.
+            let is_waiting = |status: &LogStatus| status.durable < status.version;
+            let Some(status) = status.filter(is_waiting) else {
+                seen.1 = now();
+                continue;
+            };
+            if status.durable != seen.0 {
+                *seen = (status.durable, now());
+            } else if seen.1.elapsed() >= PATIENCE && leaves(context, configured, worker) {
+                trace_warn!("LeavingSlowDisk", "address" => worker.address, "log" => log.id);
+                return;
+            }
+        }
+    }
+}
+
+/// Notes that the disk of a worker is slow. True if others could have the logs.
+fn leaves(context: &Context, configured: &Configured, worker: &Interface) -> bool {
+    context.slow_disks.report(worker.address);
+    let others = context
+        .workers
+        .with(|workers| placed(context, configured, workers));
+    let is_there = |roles: Roles| roles.logs.iter().any(|(other, _)| other == worker);
+    if others.is_none_or(is_there) {
+        context.phase.wait_for(format!(
+            "the disk of the new log server at {}, which has not taken the recovery transaction yet; no other process \
+             may have the log",
+            worker.address
+        ));
+        return false;
+    }
+    probe!("recovery_leaves_slow_disk");
+    true
 }
 
 /// Waits until a log server is made, and tells meanwhile how far it has copied.
