@@ -16,6 +16,7 @@ mod addresses;
 mod ahead;
 mod new_logs;
 mod old_epoch;
+mod witnesses;
 mod written;
 
 use crate::configured::{self, Configured};
