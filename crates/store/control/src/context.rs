@@ -16,7 +16,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 /// A disk that was full may be used again after this time.
-const FORGET: Duration = Duration::from_secs(60);
+const FULL: Duration = Duration::from_secs(60);
+/// The same of a disk that was slow in a recovery. If it hangs, its worker knows by then.
+const SLOW: Duration = Duration::from_secs(10);
 
 pub struct Context {
     pub transport: Transport,
@@ -33,7 +35,9 @@ pub struct Context {
     pub config: Watch<Option<DatabaseConfig>>,
     /// For status.
     pub phase: Phases,
-    pub full_disks: FullDisks,
+    pub full_disks: Noted,
+    /// Disks that did not take what a recovery wrote.
+    pub slow_disks: Noted,
 }
 
 impl Context {
@@ -47,7 +51,8 @@ impl Context {
             creation: Creation::default(),
             config: Watch::new(None),
             phase: Phases::default(),
-            full_disks: FullDisks::default(),
+            full_disks: Noted::kept_for(FULL),
+            slow_disks: Noted::kept_for(SLOW),
         }
     }
 
@@ -81,23 +86,33 @@ impl Context {
             Some(sick) if !sick.works => DiskStanding::Sick,
             _ if self.full_disks.has(worker) => DiskStanding::Full,
             Some(_) => DiskStanding::Doubted,
+            None if self.slow_disks.has(worker) => DiskStanding::Doubted,
             None => DiskStanding::Good,
         }
     }
 }
 
-/// Workers that reported a full disk not long ago.
-#[derive(Default)]
-pub struct FullDisks(RefCell<BTreeMap<SocketAddr, Instant>>);
+/// Workers of which something was noted not long ago.
+pub struct Noted {
+    seen: RefCell<BTreeMap<SocketAddr, Instant>>,
+    forget: Duration,
+}
 
-impl FullDisks {
+impl Noted {
+    fn kept_for(forget: Duration) -> Self {
+        let seen = RefCell::default();
+        Noted { seen, forget }
+    }
+
     pub fn report(&self, address: SocketAddr) {
-        self.0.borrow_mut().insert(address, plinth_runtime::now());
+        self.seen
+            .borrow_mut()
+            .insert(address, plinth_runtime::now());
     }
 
     fn has(&self, worker: &RegisterWorker) -> bool {
         let now = plinth_runtime::now();
-        let seen = self.0.borrow().get(&worker.worker.address).copied();
-        seen.is_some_and(|at| now.saturating_since(at) < FORGET)
+        let seen = self.seen.borrow().get(&worker.worker.address).copied();
+        seen.is_some_and(|at| now.saturating_since(at) < self.forget)
     }
 }

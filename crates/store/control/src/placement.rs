@@ -3,6 +3,7 @@
 use plinth_core::DatabaseConfig;
 use plinth_core::config::FaultDomain;
 use plinth_protocol::control::{ProcessClass, RegisterWorker};
+use plinth_rpc::Interface;
 use plinth_runtime::probe;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -54,7 +55,7 @@ pub struct Standing {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum DiskStanding {
     Good,
-    /// It was sick, and has worked again only for a short time.
+    /// It was sick, and has worked again only for a short time, or was slow in a recovery a moment ago.
     Doubted,
     /// It has no room.
     Full,
@@ -206,6 +207,51 @@ fn choose_logs(
         }
     }
     (chosen.len() >= needed).then_some(chosen)
+}
+
+/// A worker that is asked for the log of a place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Asked {
+    pub place: usize,
+    pub worker: Interface,
+    pub domain: String,
+}
+
+/// The best worker that may be asked for the log of a place beside those that were `asked`. Whichever of them is first,
+/// no two logs are in one fault domain.
+pub fn spare_for_log(
+    workers: &[&RegisterWorker],
+    config: &DatabaseConfig,
+    standing: impl Fn(&RegisterWorker) -> DiskStanding,
+    place: usize,
+    asked: &[Asked],
+) -> Option<Asked> {
+    let domain = |i: usize| workers[i].locality.domain(config.domain);
+    let is_free = |i: &usize| {
+        let worker = workers[*i];
+        let conflicts = |other: &Asked| {
+            other.worker.address == worker.worker.address
+                || (other.place != place && other.domain == *domain(*i))
+        };
+        standing(worker) <= DiskStanding::Doubted && !asked.iter().any(conflicts)
+    };
+    let spares = suitable(workers, RoleKind::Log).into_iter().filter(is_free);
+    let best = spares.min_by_key(|i| {
+        // What slows down one process of a machine often slows down the others.
+        let is_near = asked.iter().any(|other| other.domain == *domain(*i));
+        let fitness = fitness(workers[*i].class(), RoleKind::Log);
+        (
+            standing(workers[*i]),
+            is_near,
+            fitness,
+            workers[*i].locality.process,
+        )
+    })?;
+    Some(Asked {
+        place,
+        worker: workers[best].worker,
+        domain: domain(best).clone(),
+    })
 }
 
 /// The workers that may have a log server.
@@ -409,6 +455,57 @@ mod tests {
         assert_eq!(logs([SICK, FULL, DOUBTED, GOOD]), [3, 2]);
         assert_eq!(logs([WORST, SICK, FULL, GOOD]), [3, 2]);
         assert_eq!(logs([WORST, SICK, WORST, WORST]), [1, 0]);
+    }
+
+    #[test]
+    fn a_spare_for_a_log_shares_no_zone_with_another_log_and_was_not_asked_before() {
+        let config = DatabaseConfig::default();
+        let workers = ["a", "a", "b", "c", "c", "d"];
+        let workers: Vec<RegisterWorker> = (1..)
+            .zip(workers)
+            .map(|(i, zone)| worker(i, ProcessClass::Unset, zone))
+            .collect();
+        let asked = |place, i: usize| Asked {
+            place,
+            worker: workers[i].worker,
+            domain: workers[i].locality.zone.clone(),
+        };
+        let spare = |asked: &[Asked], bad: &[(usize, DiskStanding)]| {
+            let standing = |w: &RegisterWorker| {
+                let is_it = |(i, _): &&(usize, DiskStanding)| workers[*i].worker == w.worker;
+                bad.iter()
+                    .find(is_it)
+                    .map_or(DiskStanding::Good, |(_, standing)| *standing)
+            };
+            let list: Vec<_> = workers.iter().collect();
+            let spare = spare_for_log(&list, &config, standing, 0, asked)?;
+            workers.iter().position(|w| w.worker == spare.worker)
+        };
+        // The places have logs in a and b. Another machine comes first.
+        assert_eq!(spare(&[asked(0, 0), asked(1, 2)], &[]), Some(3));
+        // Zone c was asked for the other place.
+        assert_eq!(
+            spare(&[asked(0, 0), asked(1, 2), asked(1, 4)], &[]),
+            Some(5)
+        );
+        let all = [asked(0, 0), asked(1, 2), asked(0, 3), asked(0, 5)];
+        assert_eq!(
+            spare(&all, &[]),
+            Some(1),
+            "the zone of the place is its own"
+        );
+        let sick = [(3, DiskStanding::Sick), (4, DiskStanding::Doubted)];
+        assert_eq!(spare(&all[..2], &sick), Some(5));
+        assert_eq!(
+            spare(&[asked(0, 0), asked(1, 2), asked(1, 5)], &sick),
+            Some(1)
+        );
+        let full = [(1, DiskStanding::Full)];
+        assert_eq!(spare(&all, &full), Some(4));
+        assert_eq!(
+            spare(&[asked(0, 0), asked(1, 2), asked(1, 3), asked(1, 5)], &full),
+            None
+        );
     }
 
     #[test]

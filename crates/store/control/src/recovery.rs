@@ -14,14 +14,16 @@
 
 mod addresses;
 mod ahead;
+mod new_logs;
 mod old_epoch;
+mod witnesses;
 mod written;
 
 use crate::configured::{self, Configured};
 use crate::context::Context;
 use crate::knobs::FIRST_SHARDS;
 use crate::placement::{self, DiskStanding, Placement, RoleKind, Standing};
-use crate::recruit::{limited, new_id, recruit, recruit_log};
+use crate::recruit::{limited, new_id, recruit};
 use crate::{coordinators, creation, exclusion};
 use addresses::update_addresses;
 use old_epoch::{Predecessor, end_epoch};
@@ -32,7 +34,7 @@ use plinth_core::version::MAX_VERSIONS_IN_FLIGHT;
 use plinth_core::{DatabaseConfig, Epoch, Error, Result, Tag, Uid, Version};
 use plinth_protocol::control::{ClientInfo, DatabaseState, RegisterWorker};
 use plinth_protocol::database::{DatabaseId, FORMER_STATE_FORMAT};
-use plinth_protocol::log::{LogGeneration, LogSystem, RecruitLog};
+use plinth_protocol::log::{LogGeneration, LogSystem};
 use plinth_protocol::role::Role;
 use plinth_protocol::storage::RecruitStorage;
 use plinth_protocol::transaction::{
@@ -371,6 +373,8 @@ impl Plan {
 struct Roles {
     sequencer: (Interface, Interface),
     logs: Vec<(Interface, Interface)>,
+    /// The fault domain of each log server that was chosen.
+    log_domains: Vec<String>,
     commit_proxies: Vec<(Interface, Interface)>,
     grv_proxies: Vec<(Interface, Interface)>,
     resolvers: Vec<(Interface, Interface)>,
@@ -403,7 +407,7 @@ async fn start_epoch(
     let given =
         |w: &mut BTreeMap<Uid, RegisterWorker>| configured::give_classes(w.values_mut(), classes);
     context.workers.update(given);
-    let roles = place_roles(context, &plan.configured).await?;
+    let mut roles = place_roles(context, &plan.configured).await?;
     let mut addresses = context
         .workers
         .with(|workers| update_addresses(&mut plan.rows, workers));
@@ -411,13 +415,16 @@ async fn start_epoch(
     addresses.extend(old_logs.map(|log| (log.id, log.address)));
     let recovery_version = plan.recovered_to + MAX_VERSIONS_IN_FLIGHT;
     let looking = ahead::look(context, &plan.servers, &addresses, plan.recovered_to);
-    let mut log_system = plan.old.clone();
-    log_system.generations.push(next_generation(&plan, &roles));
-    recruit_all(context, &plan, &roles, &log_system, recovery_version).await?;
+    let log_system = recruit_all(context, &plan, &mut roles, recovery_version).await?;
 
     context.phase.set("recovery_transaction");
     let first = roles.commit_proxies[0].1.endpoint::<CommitRecovery>();
-    limited(context.transport.call(&first, CommitRecovery {})).await?;
+    let writing = limited(context.transport.call(&first, CommitRecovery {}));
+    let leaving = new_logs::one_stalls(context, &plan.configured, &roles.logs);
+    match plinth_runtime::race(writing, leaving).await {
+        Either::Left(written) => written?,
+        Either::Right(()) => return Err(Error::recruitment_failed),
+    }
 
     if let Some(reason) = looking.await {
         return refuse_to_forget(context, coordinated, plan.epoch - 1, reason).await;
@@ -514,7 +521,7 @@ fn placed(
         is_excluded: exclusion::is_excluded(worker, excluded),
     };
     let among = |list: Vec<&RegisterWorker>| {
-        placement::place(&list, config, standing).map(|p| resolve_placement(&list, &p))
+        placement::place(&list, config, standing).map(|p| resolve_placement(&list, &p, config))
     };
     let all: Vec<&RegisterWorker> = workers.values().collect();
     let mut wanted = all.clone();
@@ -584,31 +591,73 @@ async fn wait_for_workers(
     context.phase.wait_for(String::new());
 }
 
-fn resolve_placement(workers: &[&RegisterWorker], placement: &Placement) -> Roles {
+fn resolve_placement(
+    workers: &[&RegisterWorker],
+    placement: &Placement,
+    config: &DatabaseConfig,
+) -> Roles {
     let role = |i: &usize| {
         let worker = workers[*i].worker;
         (worker, Interface::new(worker.address, new_id()))
     };
+    let domain = |i: &usize| workers[*i].locality.domain(config.domain).clone();
     Roles {
         sequencer: role(&placement.sequencer),
         logs: placement.logs.iter().map(role).collect(),
+        log_domains: placement.logs.iter().map(domain).collect(),
         commit_proxies: placement.commit_proxies.iter().map(role).collect(),
         grv_proxies: placement.grv_proxies.iter().map(role).collect(),
         resolvers: placement.resolvers.iter().map(role).collect(),
     }
 }
 
-/// Recruits all roles at once. Each knows the others by their interfaces, which are fixed before.
+/// Recruits all roles. Each knows the others by their interfaces. Those of the log servers are fixed when these are
+/// made, so the proxies come last. Returns the log with the new generation.
 async fn recruit_all(
     context: &Context,
     plan: &Plan,
+    roles: &mut Roles,
+    recovery_version: Version,
+) -> Result<LogSystem> {
+    let chosen = next_generation(plan, roles);
+    let resolvers = resolver_ranges(&roles.resolvers);
+    let made = {
+        let logs = new_logs::make(context, plan, roles, &chosen);
+        let others = recruit_order(context, plan, roles, &resolvers, recovery_version);
+        let logs = async { logs.await.map(Some) };
+        let others = async { others.await.map(|()| None) };
+        type Made = Option<Vec<(Interface, Interface)>>;
+        let both: [Pin<Box<dyn Future<Output = Result<Made>> + '_>>; 2] =
+            [Box::pin(logs), Box::pin(others)];
+        let both = plinth_runtime::join_all(both).await.into_iter();
+        both.collect::<Result<Vec<Made>>>()?
+    };
+    roles.logs = made.into_iter().flatten().next().expect("they are made");
+    let mut log_system = plan.old.clone();
+    log_system.generations.push(next_generation(plan, roles));
+    recruit_proxies(
+        context,
+        plan,
+        roles,
+        &log_system,
+        &resolvers,
+        recovery_version,
+    )
+    .await?;
+    Ok(log_system)
+}
+
+type ResolverRanges = [(bytes::Bytes, Interface)];
+
+/// Recruits the sequencer and the resolvers, which do not know the log servers.
+async fn recruit_order(
+    context: &Context,
+    plan: &Plan,
     roles: &Roles,
-    log_system: &LogSystem,
+    resolvers: &ResolverRanges,
     recovery_version: Version,
 ) -> Result<()> {
     let epoch = plan.epoch;
-    let logs = recruit_logs(context, plan, roles, log_system);
-    let resolvers = resolver_ranges(&roles.resolvers);
     let proxies = roles.commit_proxies.iter().map(|(_, role)| role.id);
     let proxies: Vec<Uid> = proxies.collect();
     assert!(
@@ -617,56 +666,66 @@ async fn recruit_all(
         proxies.len(),
         resolvers.iter().map(|(begin, _)| begin).collect::<Vec<_>>()
     );
-    let others = async {
-        let sequencer = RecruitSequencer {
-            id: roles.sequencer.1.id,
+    let sequencer = RecruitSequencer {
+        id: roles.sequencer.1.id,
+        epoch,
+        recovered_to: plan.recovered_to,
+        recovery_version,
+        locked: plan.has(system_keys::DATABASE_LOCK),
+        resolvers: resolvers.to_vec(),
+        proxies: proxies.clone(),
+    };
+    recruit(context, &roles.sequencer.0, sequencer).await?;
+    for (worker, role) in &roles.resolvers {
+        let request = RecruitResolver {
+            id: role.id,
             epoch,
-            recovered_to: plan.recovered_to,
             recovery_version,
-            locked: plan.has(system_keys::DATABASE_LOCK),
-            resolvers: resolvers.clone(),
             proxies: proxies.clone(),
         };
-        recruit(context, &roles.sequencer.0, sequencer).await?;
-        for (worker, role) in &roles.resolvers {
-            let request = RecruitResolver {
-                id: role.id,
-                epoch,
-                recovery_version,
-                proxies: proxies.clone(),
-            };
+        recruit(context, worker, request).await?;
+    }
+    Ok(())
+}
+
+/// Recruits the proxies, all at once: none of them asks another one.
+async fn recruit_proxies(
+    context: &Context,
+    plan: &Plan,
+    roles: &Roles,
+    log_system: &LogSystem,
+    resolvers: &ResolverRanges,
+    recovery_version: Version,
+) -> Result<()> {
+    let (epoch, sequencer) = (plan.epoch, roles.sequencer.1);
+    let mut all: Vec<Pin<Box<dyn Future<Output = Result<()>> + '_>>> = Vec::new();
+    for (worker, role) in &roles.grv_proxies {
+        let request = RecruitGrvProxy {
+            id: role.id,
+            epoch,
+            sequencer,
+            log_system: log_system.clone(),
+        };
+        all.push(Box::pin(recruit(context, worker, request)));
+    }
+    for (i, (worker, role)) in roles.commit_proxies.iter().enumerate() {
+        let request = RecruitCommitProxy {
+            id: role.id,
+            epoch,
+            sequencer,
+            resolvers: resolvers.to_vec(),
+            log_system: log_system.clone(),
+            recovered_to: plan.recovered_to,
+            recovery_version,
+            first: i == 0,
+            new_database: plan.new_database,
+        };
+        all.push(Box::pin(async move {
             recruit(context, worker, request).await?;
-        }
-        for (worker, role) in &roles.grv_proxies {
-            let sequencer = roles.sequencer.1;
-            let request = RecruitGrvProxy {
-                id: role.id,
-                epoch,
-                sequencer,
-                log_system: log_system.clone(),
-            };
-            recruit(context, worker, request).await?;
-        }
-        for (i, (worker, role)) in roles.commit_proxies.iter().enumerate() {
-            let request = RecruitCommitProxy {
-                id: role.id,
-                epoch,
-                sequencer: roles.sequencer.1,
-                resolvers: resolvers.clone(),
-                log_system: log_system.clone(),
-                recovered_to: plan.recovered_to,
-                recovery_version,
-                first: i == 0,
-                new_database: plan.new_database,
-            };
-            recruit(context, worker, request).await?;
-            tell_system_state(context, role, &plan.rows).await?;
-        }
-        Ok(())
-    };
-    let both: [Pin<Box<dyn Future<Output = Result<()>> + '_>>; 2] =
-        [Box::pin(logs), Box::pin(others)];
-    plinth_runtime::join_all(both).await.into_iter().collect()
+            tell_system_state(context, role, &plan.rows).await
+        }));
+    }
+    plinth_runtime::join_all(all).await.into_iter().collect()
 }
 
 /// Sends the system keyspace as of RV to a commit proxy that has just been made. With 100,000 shards it does not fit
@@ -711,34 +770,6 @@ async fn tell_system_state(
         }
         number += 1;
     }
-}
-
-async fn recruit_logs(
-    context: &Context,
-    plan: &Plan,
-    roles: &Roles,
-    log_system: &LogSystem,
-) -> Result<()> {
-    let generation = log_system.current().expect("pushed just now");
-    let servers = plan.servers.servers.iter();
-    let mut tags: Vec<Tag> = servers.map(|(_, record)| record.tag).collect();
-    tags.push(Tag::SYSTEM);
-    let asked = roles
-        .logs
-        .iter()
-        .enumerate()
-        .map(|(place, (worker, role))| {
-            let request = RecruitLog {
-                id: role.id,
-                epoch: plan.epoch,
-                generation: generation.clone(),
-                place: place as u32,
-                old: plan.old.clone(),
-                tags: tags.clone(),
-            };
-            recruit_log(context, worker, request)
-        });
-    plinth_runtime::join_all(asked).await.into_iter().collect()
 }
 
 /// Splits the key space evenly by first byte at the beginning. Later the sequencer balances the load of the

@@ -142,6 +142,8 @@ record! {
         pub engine: EngineKind,
         pub version: Version,
         pub durable: Version,
+        /// The newest version that it knows to be on every log server. Its files remember it, some moments late.
+        pub known_committed: Version,
         pub window_bytes: u64,
         /// Bytes of keys and values of mutations taken into the window since the server started.
         pub input_bytes: u64,

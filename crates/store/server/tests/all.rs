@@ -10,6 +10,8 @@ mod lost_coordinators;
 mod more_logs;
 mod moved_coordinators;
 mod named_coordinators;
+mod set_back_logs;
+mod slow_logs;
 mod status_in_recoveries;
 mod tls;
 mod tokens;

@@ -21,6 +21,7 @@ mod reads;
 mod rights;
 mod tallies;
 mod values;
+mod witness;
 
 use crate::incoming::Incoming;
 use crate::knobs::{
@@ -143,6 +144,8 @@ pub(crate) struct Server {
     reads_waiting: Cell<usize>,
     cold_reads: Permits,
     known_committed: Cell<Version>,
+    /// The same in the life before, as its files have it.
+    witnessed: Cell<Version>,
     /// Epoch of the log generation that the newest versions came from.
     pulled_epoch: Cell<Epoch>,
     watches: RefCell<Watches<Waiting>>,
@@ -185,6 +188,7 @@ pub fn start(
             reads_waiting: Cell::new(0),
             cold_reads: Permits::new(COLD_READS_MAX),
             known_committed: Cell::new(durable),
+            witnessed: Cell::new(witness::load(&*store)?),
             pulled_epoch: Cell::new(0),
             watches: RefCell::new(Watches::new()),
             watches_begun: Cell::new(0),
@@ -561,6 +565,7 @@ impl Server {
             let parts = self.store_parts(&mut batch);
             self.follow_sample(&mut batch).await;
             self.ownership.borrow().write(target, &mut batch);
+            witness::put(self.known_committed.get(), &mut batch);
             if buggify!() {
                 plinth_runtime::sleep(Duration::from_millis(below(200))).await;
             }

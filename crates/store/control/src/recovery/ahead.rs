@@ -4,7 +4,7 @@
 //!
 //! - a data directory: the newest epoch that its process has served in,
 //! - a log server: its own epoch; none is made for an epoch later than the one after that of the coordinated state,
-//! - a storage server: the version that it has on disk, which was known to be committed.
+//! - a storage server: the version that it knows to be committed.
 
 use crate::context::Context;
 use crate::creation;
@@ -43,7 +43,7 @@ pub(super) fn by_epoch(
     })
 }
 
-/// Asks the live storage servers for their durable versions. Returns one that is above `recovered_to`, described in
+/// Asks the live storage servers for what they know to be committed. Returns one that is above `recovered_to`, described in
 /// words.
 pub(super) fn look(
     context: &Context,
@@ -66,17 +66,18 @@ pub(super) fn look(
             let endpoint = Interface::new(address, id).endpoint::<GetStorageStatus>();
             let call = transport.call(&endpoint, GetStorageStatus {});
             if let Some(Ok(status)) = plinth_runtime::timeout(ANSWER_LIMIT, call).await {
-                let _ = sender.send((address, status.durable)); // the recovery may have ended
+                let committed = status.known_committed.max(status.durable);
+                let _ = sender.send((address, committed)); // the recovery may have ended
             }
         });
     }
     async move {
         let _tasks = tasks;
         drop(sender);
-        while let Some((address, durable)) = answers.recv().await {
-            if durable > recovered_to {
+        while let Some((address, committed)) = answers.recv().await {
+            if committed > recovered_to {
                 return Some(format!(
-                    "the storage server at {address} has version {durable} on disk, \
+                    "the storage server at {address} knows that version {committed} was committed, \
                     and the log that the coordinators know of ends at {recovered_to}"
                 ));
             }

@@ -1,6 +1,7 @@
 //! The end of the previous epoch: its log servers are sealed, and the system keyspace is read from them.
 
 use super::addresses::hosts;
+use super::witnesses::{Witnessed, Witnesses};
 use crate::context::Context;
 use plinth_core::version::MAX_VERSIONS_IN_FLIGHT;
 use plinth_core::{Epoch, Error, Mutation, MutationBatch, MutationKind, Result, Tag, Uid, Version};
@@ -45,7 +46,7 @@ pub(super) struct Predecessor {
 pub(super) async fn end_epoch(context: &Context, mut state: DatabaseState) -> Result<Predecessor> {
     context.phase.set("sealing_old_logs");
     let generation = state.log_system.current().ok_or(Error::file_corrupt)?;
-    let answers = seal(context, generation, state.epoch + 1).await;
+    let answers = seal(context, &state, generation).await;
     let hosts = context.workers.with(hosts);
     for log in state
         .log_system
@@ -115,29 +116,38 @@ fn follows_its_begin(
 /// The answer to a seal of the log server at a place; `None`: its files are damaged.
 type Answer = (usize, Option<SealReply>);
 
-/// Seals log servers until every log set has a member that answered.
+/// Seals log servers until every log set has a member that answered, and has what is known committed.
 async fn seal(
     context: &Context,
+    state: &DatabaseState,
     generation: &LogGeneration,
-    epoch: Epoch,
 ) -> Vec<Option<SealReply>> {
     let (sender, mut replies) = plinth_runtime::sync::queue();
     let tasks = plinth_runtime::TaskGroup::new();
-    for (place, log) in generation.logs.iter().enumerate() {
-        tasks.spawn(
-            "seal",
-            seal_one(context, *log, epoch, place, sender.clone()),
-        );
-    }
+    let ask = |place: usize, pause: Duration| {
+        let log = generation.logs[place];
+        let sealing = seal_one(context, log, state.epoch + 1, place, sender.clone());
+        tasks.spawn("seal", async move {
+            plinth_runtime::sleep(pause).await;
+            sealing.await;
+        });
+    };
+    (0..generation.logs.len()).for_each(|place| ask(place, Duration::ZERO));
+    let witnesses = Witnesses::ask(context, state, generation);
     let mut answers: Vec<Option<SealReply>> = vec![None; generation.logs.len()];
-    let mut damaged = BTreeSet::new();
+    let (mut damaged, mut set_back) = (BTreeSet::new(), BTreeMap::new());
     let mut covered_since = None;
     let mut told = plinth_runtime::now();
     loop {
-        for place in leave_out_damaged(&mut answers) {
+        let witnessed = witnesses.newest();
+        for (place, end) in leave_out_damaged(&mut answers, witnessed.version) {
             let log = generation.logs[place];
-            never!("LogLacksCommitted", "id" => log.id, "address" => log.address);
+            if set_back.insert(place, (end, witnessed.clone())).is_none() {
+                never!("LogLacksCommitted", "id" => log.id, "address" => log.address,
+                    "ends" => end, "committed" => witnessed.version);
+            }
             damaged.insert(place);
+            ask(place, RETRY_DAMAGED); // its files may be restored
         }
         let answered: Vec<bool> = answers.iter().map(Option::is_some).collect();
         let holes = with_holes(generation, &answers);
@@ -145,7 +155,8 @@ async fn seal(
         let patience = if generation.covers_every_set(&answered) && holes.is_empty() {
             let since: Instant = *covered_since.get_or_insert_with(plinth_runtime::now);
             let (may_answer, grace) = others(context, generation, &answers, &damaged);
-            if !may_answer || since.elapsed() >= grace {
+            let are_heard = witnesses.were_asked() || has_stayed_everywhere(generation, &answers);
+            if are_heard && (!may_answer || since.elapsed() >= grace) {
                 if answered.contains(&false) {
                     probe!("recovery_without_all_logs");
                 }
@@ -157,7 +168,7 @@ async fn seal(
             covered_since = None;
             if told.elapsed() >= SILENCE_TOLD {
                 told = plinth_runtime::now();
-                let what = missing_logs(context, generation, &answers, &damaged);
+                let what = missing_logs(context, generation, &answers, &damaged, &set_back);
                 trace!("WaitingForOldLogs", "epoch" => generation.epoch, "for" => what);
                 context.phase.wait_for(what);
                 need_damaged(context, generation, &holes, &damaged);
@@ -291,12 +302,11 @@ fn others(
     damaged: &BTreeSet<usize>,
 ) -> (bool, Duration) {
     let silent = (0..answers.len()).filter(|i| answers[*i].is_none() && !damaged.contains(i));
-    let stayed: Vec<bool> = answers.iter().map(has_stayed).collect();
     let is_planted = planted!(
         "shorter_log_is_believed",
         "a recovery ends the log where one server's disk ends that has lost what it acknowledged"
     );
-    if generation.covers_every_set(&stayed) || is_planted {
+    if has_stayed_everywhere(generation, answers) || is_planted {
         let mut silent = silent.map(|place| &generation.logs[place]);
         return (silent.any(|log| may_answer(context, log)), GRACE);
     }
@@ -306,6 +316,12 @@ fn others(
 /// True if it answered and did not come back from its disk: then it still has all that it acknowledged.
 fn has_stayed(answer: &Option<SealReply>) -> bool {
     answer.as_ref().is_some_and(|answer| !answer.came_back)
+}
+
+/// True if a member of each log set did.
+fn has_stayed_everywhere(generation: &LogGeneration, answers: &[Option<SealReply>]) -> bool {
+    let stayed: Vec<bool> = answers.iter().map(has_stayed).collect();
+    generation.covers_every_set(&stayed)
 }
 
 /// True while nothing shows that the log server is gone.
@@ -328,6 +344,7 @@ fn missing_logs(
     generation: &LogGeneration,
     answers: &[Option<SealReply>],
     damaged: &BTreeSet<usize>,
+    set_back: &BTreeMap<usize, (Version, Witnessed)>,
 ) -> String {
     let is_missing = |place: &usize| answers[*place].is_none() || damaged.contains(place);
     let silent = (0..generation.logs.len()).filter(is_missing);
@@ -336,7 +353,12 @@ fn missing_logs(
         let at = address_now(&context.workers, log);
         let why = match (damaged.contains(&place), &answers[place]) {
             (true, Some(answer)) => format!(", whose files are damaged at {}", of_holes(answer)),
-            (true, None) => ", whose files are damaged".to_owned(),
+            (true, None) => match set_back.get(&place) {
+                Some((end, Witnessed { version, who })) => format!(
+                    ", whose files were set back: they end at version {end}, and {version} was committed, says {who}"
+                ),
+                None => ", whose files are damaged".to_owned(),
+            },
             (false, _) => String::new(),
         };
         format!("{at} (log {}{why})", log.id)
@@ -350,17 +372,24 @@ fn missing_logs(
     )
 }
 
-/// Leaves out damaged log servers. What is known committed was on every log server's disk. A server that no longer
-/// has it is damaged at its end, where damage looks like a torn write, and its answer says nothing about the log.
-/// Returns the places of these servers.
-fn leave_out_damaged(answers: &mut [Option<SealReply>]) -> Vec<usize> {
+/// Leaves out log servers that lack what was committed, and returns their places and ends. What is known committed was
+/// on every log server's disk. A server that no longer has it is damaged at its end, where damage looks like a torn
+/// write, or has older files, and its answer says nothing about the log. One that never went away has all that it
+/// acknowledged: `witnessed`, which others say, is only about those that came back.
+fn leave_out_damaged(
+    answers: &mut [Option<SealReply>],
+    witnessed: Version,
+) -> Vec<(usize, Version)> {
     let known_committed = answers.iter().flatten().map(|a| a.known_committed).max();
-    let lacks = |answer: &SealReply| Some(answer.durable.version()) < known_committed;
+    let is_believed = fault::is_planted("shorter_log_is_believed");
+    let lacks = |answer: &SealReply| {
+        let end = answer.durable.version();
+        Some(end) < known_committed || (answer.came_back && end < witnessed && !is_believed)
+    };
     let mut damaged = Vec::new();
     for (place, answer) in answers.iter_mut().enumerate() {
-        if answer.as_ref().is_some_and(lacks) {
-            *answer = None;
-            damaged.push(place);
+        if let Some(lacking) = answer.take_if(|answer| lacks(answer)) {
+            damaged.push((place, lacking.durable.version()));
         }
     }
     damaged
@@ -570,10 +599,19 @@ mod tests {
     #[test]
     fn a_log_server_that_lacks_a_committed_version_is_left_out() {
         let mut answers = [answer(30, 10), answer(15, 10), None, answer(25, 20)];
-        assert_eq!(leave_out_damaged(&mut answers), [1]);
+        assert_eq!(leave_out_damaged(&mut answers, 0), [(1, 15)]);
         assert_eq!(answers, [answer(30, 10), None, None, answer(25, 20)]);
         assert_eq!(end_of_log(&generation(4, 3), &answers), (20, 25));
-        assert!(leave_out_damaged(&mut answers).is_empty());
+        assert!(leave_out_damaged(&mut answers, 0).is_empty());
+    }
+
+    #[test]
+    fn a_log_server_that_came_back_without_what_others_know_to_be_committed_is_left_out() {
+        let mut answers = [from_disk(30, 10), from_disk(20, 10), answer(22, 10)];
+        assert!(leave_out_damaged(&mut answers, 20).is_empty());
+        assert_eq!(leave_out_damaged(&mut answers, 25), [(1, 20)]);
+        assert_eq!(answers, [from_disk(30, 10), None, answer(22, 10)]);
+        assert_eq!(leave_out_damaged(&mut answers, 31), [(0, 30)]);
     }
 
     #[test]

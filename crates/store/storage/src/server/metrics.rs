@@ -91,6 +91,7 @@ impl Server {
                 engine: self.store.kind(),
                 version: self.latest(),
                 durable: self.store.durable_version(),
+                known_committed: self.witnessed.get().max(self.known_committed.get()),
                 input_bytes: self.input_bytes.get(),
                 window_bytes: self.store.window_bytes() as u64,
                 disk_bytes: self.store.disk_bytes(),
