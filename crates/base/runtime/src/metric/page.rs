@@ -86,9 +86,10 @@ impl Page {
     /// Replaces all samples.
     pub fn set(&self, samples: Vec<Sample>) {
         let mut content = self.content();
-        content.history.add(now(), |metric| {
-            let own = samples.iter().filter(|sample| sample.family.name == metric);
-            own.map(|sample| sample.value).sum()
+        content.history.add(now(), |metric, suffix| {
+            let is_it = |of: &&Sample| of.family.name == metric && of.suffix == suffix;
+            let own = samples.iter().filter(is_it);
+            own.map(|sample| sample.value).reduce(|a, b| a + b)
         });
         content.samples = samples;
     }
