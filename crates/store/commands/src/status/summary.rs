@@ -2,8 +2,7 @@
 
 use plinth_measure::grouped;
 use plinth_terminal::status::{
-    availability, fitting_mode, full_disks, is_available, is_never_created, lock, lost_database,
-    recovery, sick_disks, silent_storage, unanswered,
+    database, full_disks, is_available, may_fail, recovery, sick_disks,
 };
 use plinth_terminal::wording::counted;
 use serde_json::Value;
@@ -91,32 +90,6 @@ pub fn summary(document: &Value, cluster_file: &str) -> String {
     out
 }
 
-/// What the database is to its clients.
-pub fn database(document: &Value) -> String {
-    let cluster = &document["cluster"];
-    if let Some(why) = unanswered(cluster) {
-        return format!("not created; {why}");
-    }
-    if let Some(line) = silent_storage(document) {
-        return format!("unavailable; {line}");
-    }
-    match lock(cluster) {
-        _ if is_never_created(cluster) => format!(
-            "not created: `configure new {} ssd' in plinth cli does that",
-            fitting_mode(cluster)
-        ),
-        _ if lost_database(cluster).is_some() => {
-            "lost by the coordinators; see Lost coordinators in docs/operating.md".into()
-        }
-        Some(id) if is_available(document) => format!(
-            "{}: `unlock {}' in plinth cli opens it",
-            availability(document),
-            id.unwrap_or("ID")
-        ),
-        _ => availability(document),
-    }
-}
-
 /// What is configured and what is there.
 fn cluster_rows(out: &mut String, document: &Value) {
     let cluster = &document["cluster"];
@@ -135,13 +108,9 @@ fn cluster_rows(out: &mut String, document: &Value) {
         "Coordinators",
         coordinators(&document["client"]["coordinators"]),
     );
-    let tolerance = &cluster["fault_tolerance"];
-    if tolerance.is_object() {
-        let zones = |field: &str| {
-            let name = format!("max_zone_failures_without_losing_{field}");
-            counted(number(&tolerance[name]), "zone", "zones")
-        };
-        let (data, service) = (zones("data"), zones("availability"));
+    if cluster["fault_tolerance"].is_object() {
+        let [data, service] =
+            may_fail(cluster).map(|zones| counted(zones.unwrap_or(0), "zone", "zones"));
         let text = format!("{data} may fail without loss of data, {service} of availability");
         row(out, "Fault tolerance", text);
     }
@@ -518,25 +487,6 @@ mod tests {
             text.lines().all(|line| line.chars().count() <= COLUMNS),
             "{text}"
         );
-    }
-
-    #[test]
-    fn a_locked_and_a_new_database_are_told_apart() {
-        let mut document = serde_json::json!({"cluster": {
-            "database_available": true, "database_lock_state": {"locked": true, "lock_uid": "ab"},
-        }});
-        assert!(database(&document).starts_with("available, and locked with ab"));
-        document["cluster"]["database_available"] = false.into();
-        document["cluster"]["recovery_state"] =
-            serde_json::json!({"name": "configuration_never_created"});
-        assert!(database(&document).starts_with("not created"));
-        document["cluster"]["recovery_state"]["waits_for"] = "127.0.0.1:4500 holds data".into();
-        assert!(database(&document).starts_with("lost by the coordinators"));
-        document["cluster"]["recovery_state"]["description"] = "waiting_for_coordinators".into();
-        document["cluster"]["recovery_state"]["waits_for"] = "a cannot be reached".into();
-        assert_eq!(database(&document), "not created; a cannot be reached");
-        document["cluster"]["recovery_state"] = Value::Null;
-        assert_eq!(database(&document), "unavailable");
     }
 
     #[test]
