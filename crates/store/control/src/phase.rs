@@ -108,7 +108,10 @@ impl Phases {
         if recoveries.len() == RECOVERIES_MAX {
             recoveries.pop_front();
         }
-        let took = self.down.take().map_or(Duration::ZERO, |since| since.elapsed());
+        let took = self
+            .down
+            .take()
+            .map_or(Duration::ZERO, |since| since.elapsed());
         recoveries.push_back(Recovered {
             epoch,
             at_ms: plinth_runtime::unix_time_ms(),

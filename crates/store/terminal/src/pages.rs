@@ -9,7 +9,6 @@ mod looked;
 pub mod view;
 
 use crate::Outcome;
-use doors::Doors;
 use axum::Router;
 use axum::extract::Request;
 use axum::http::StatusCode;
@@ -17,6 +16,7 @@ use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::middleware::{Next, from_fn};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use doors::Doors;
 use plinth_coordination::key_file;
 use plinth_identity::keys::Keyring;
 use plinth_runtime::metric::page::{Page, text};

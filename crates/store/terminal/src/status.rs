@@ -313,8 +313,7 @@ mod tests {
         }});
         assert!(database(&document).starts_with("available, and locked with ab"));
         document["cluster"]["database_available"] = false.into();
-        document["cluster"]["recovery_state"] =
-            json!({"name": "configuration_never_created"});
+        document["cluster"]["recovery_state"] = json!({"name": "configuration_never_created"});
         assert!(database(&document).starts_with("not created"));
         document["cluster"]["recovery_state"]["waits_for"] = "127.0.0.1:4500 holds data".into();
         assert!(database(&document).starts_with("lost by the coordinators"));

@@ -204,7 +204,8 @@ mod tests {
             history.add(at, |_, _| Some(f64::from(second)));
         }
         assert_eq!(history.lines().len(), LINES.len());
-        let kept = history.points.capacity() * size_of::<[f32; LINES.len()]>() + size_of::<History>();
+        let kept =
+            history.points.capacity() * size_of::<[f32; LINES.len()]>() + size_of::<History>();
         assert!(kept <= 64 << 10, "{kept} bytes");
     }
 

@@ -106,11 +106,17 @@ impl Body {
         self.left_off(lines.len().saturating_sub(ROWS_MAX), "lines");
     }
 
-    /// Rows under their titles.
+    /// Rows under their titles, if they have some.
     pub fn table(&mut self, titles: &[&str], rows: &[Vec<String>]) {
-        self.0.push_str("<div class=\"wide\" tabindex=\"0\"><table><tr>");
-        titles.iter().for_each(|title| self.element("th", "", title));
-        self.0.push_str("</tr>");
+        self.0
+            .push_str("<div class=\"wide\" tabindex=\"0\"><table>");
+        if !titles.is_empty() {
+            self.0.push_str("<tr>");
+            titles
+                .iter()
+                .for_each(|title| self.element("th", "", title));
+            self.0.push_str("</tr>");
+        }
         for row in rows.iter().take(ROWS_MAX) {
             self.0.push_str("<tr>");
             row.iter().for_each(|cell| self.element("td", "", cell));
@@ -129,7 +135,10 @@ impl Body {
     /// What several numbers were, the newest last. A number that is none is a gap.
     pub fn lines(&mut self, lines: &[(&str, Vec<f64>)]) {
         if lines.is_empty() {
-            return self.paragraph("", "No point of it is there yet: there is one every ten seconds.");
+            return self.paragraph(
+                "",
+                "No point of it is there yet: there is one every ten seconds.",
+            );
         }
         self.within("grid", |out| {
             for (name, points) in lines {
@@ -176,7 +185,11 @@ impl Body {
         .expect(INFALLIBLE);
         for place in places.iter().take(ROWS_MAX) {
             let x = 996.0 * place.clamp(0.0, 1.0);
-            write!(self.0, "<rect x=\"{x:.0}\" y=\"1\" width=\"4\" height=\"18\"/>").expect(INFALLIBLE);
+            write!(
+                self.0,
+                "<rect x=\"{x:.0}\" y=\"1\" width=\"4\" height=\"18\"/>"
+            )
+            .expect(INFALLIBLE);
         }
         self.0.push_str("</svg>");
     }
@@ -234,6 +247,9 @@ mod tests {
         body.lines(&[("n", vec![1.0, 2.0, f64::NAN, 4.0])]);
         let html = body.html();
         let two = "<polyline points=\"0,31.0 1,21.0\"/><polyline points=\"3,1.0\"/>";
-        assert!(html.contains(two) && html.contains("n: 4.00, at most 4.00"), "{html}");
+        assert!(
+            html.contains(two) && html.contains("n: 4.00, at most 4.00"),
+            "{html}"
+        );
     }
 }
