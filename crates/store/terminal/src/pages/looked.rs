@@ -83,7 +83,12 @@ pub fn form() -> Router {
     title.title("Plinth");
     let page = framed("Plinth", false, &[&title]).replace("</body>", &format!("{FORM}</body>"));
     let page = Bytes::from(page);
-    let style = async || ([(CONTENT_TYPE, "text/css; charset=utf-8")], STYLE);
+    // It is the same each time, and the page renews itself often.
+    let kind = [
+        (CONTENT_TYPE, "text/css; charset=utf-8"),
+        (CACHE_CONTROL, "max-age=60"),
+    ];
+    let style = async move || (kind, STYLE);
     Router::new()
         .route("/token", get(async move || html(page.clone())).post(take))
         .route("/page.css", get(style))
@@ -105,7 +110,7 @@ async fn closed(request: Request, next: Next) -> Response {
     ];
     for (name, value) in rules {
         let value = HeaderValue::from_static(value);
-        response.headers_mut().insert(name, value);
+        response.headers_mut().entry(name).or_insert(value);
     }
     response
 }
