@@ -20,18 +20,20 @@ const ROWS_MAX: usize = 20;
 pub fn show(document: &Value, out: &mut Body) -> Head {
     let cluster = &document["cluster"];
     messages(out, document);
-    for (title, facts) in [
+    let of_all = [
         ("Data", data_facts(cluster)),
         ("Workload", workload_facts(cluster)),
-    ] {
-        if !facts.is_empty() {
-            out.heading(title);
-            let rows = facts
-                .into_iter()
-                .map(|(name, value)| vec![name.into(), value]);
-            out.table(&[], &rows.collect::<Vec<_>>());
+    ];
+    out.within("pair", |out| {
+        for (title, facts) in of_all.into_iter().filter(|(_, facts)| !facts.is_empty()) {
+            let rows = facts.into_iter();
+            let rows: Vec<_> = rows.map(|(name, value)| vec![name.into(), value]).collect();
+            out.within("part", |out| {
+                out.heading(title);
+                out.table(&[], &rows);
+            });
         }
-    }
+    });
     recoveries(out, cluster);
     zones(out, cluster);
     disks(out, cluster);

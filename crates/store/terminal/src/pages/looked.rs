@@ -30,8 +30,8 @@ const BODY_BYTES_MAX: usize = 1024;
 
 /// A form that has not come after so long is given up.
 const FORM_LIMIT: Duration = Duration::from_secs(5);
-/// A page is made anew no sooner, however many look at it.
-const SHOWN_ANEW: Duration = Duration::from_secs(1);
+/// A page is made anew no sooner, however many look at it: a browser asks for it every five seconds.
+const SHOWN_ANEW: Duration = Duration::from_secs(2);
 
 const FORM: &str = "<form method=\"post\" action=\"/token\"><p><label>The token that \
     <code>plinth keys page-token</code> shows:<br>\
