@@ -81,6 +81,11 @@ packaging-tools: tools
 alerting-tools: tools
 	@scripts/need-promtool $(TARGET)/promtool
 
+# What looks at the pages for people.
+.PHONY: browser-tools
+browser-tools: tools
+	@scripts/need chromium:chromium
+
 # The pages as a book with a search.
 .PHONY: book
 book: tools
@@ -117,7 +122,7 @@ TEST_TARGETS := --workspace --lib --bins --tests --example leaderboard --example
 
 # What `make test` and `make nightly` run.
 .PHONY: test-tools
-test-tools: tools bindings namespaces keeper-tools clocks packaging-tools alerting-tools
+test-tools: tools bindings namespaces keeper-tools clocks packaging-tools alerting-tools browser-tools
 
 # The tools are fetched and built beside lints and build, if nothing can ask for a password meanwhile.
 .PHONY: test

@@ -7,6 +7,7 @@ mod dev;
 mod engines;
 mod kinds;
 pub mod names;
+pub mod page;
 mod parting;
 mod places;
 mod server;

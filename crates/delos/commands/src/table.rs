@@ -18,9 +18,12 @@ mod readiness;
 mod secure;
 mod session;
 
+use crate::delos;
 use crate::delos::names::parse_service;
+use crate::delos::service::load;
 use door::DEFAULT_LISTEN;
 use plinth_coordination::{ClusterFile, Family};
+use plinth_identity::Identity;
 use plinth_runtime::knobs::set_knobs;
 use plinth_runtime::metric::page::{Page, Samples};
 use plinth_runtime::net::Chosen;
@@ -32,6 +35,7 @@ use plinth_terminal::commands::{Commands, wrong_usage};
 use plinth_terminal::configuration::ConfigArgument;
 use plinth_terminal::knobs::{parse_knob, parse_knobs};
 use plinth_terminal::numbers::seconds_within;
+use plinth_terminal::pages::view;
 use plinth_terminal::shell::answer::FormArguments;
 use plinth_terminal::shell::runner;
 use plinth_terminal::tls::{Listen, TlsArguments};
@@ -150,7 +154,7 @@ struct Serve {
     /// Listen beyond this machine although whoever reaches the address may read and change all tables
     #[arg(long)]
     open: bool,
-    /// Address of a metrics page (/metrics) for Prometheus
+    /// Address of a page for browsers (/), and of a metrics page (/metrics) for Prometheus
     #[arg(long, value_name = "IP:PORT", value_parser = ports::parse_address)]
     pages: Option<SocketAddr>,
     /// Set a limit or an interval; `--knob list` shows all knobs
@@ -242,7 +246,7 @@ async fn serve_tables(serve: &Serve) -> Outcome {
     }
 }
 
-/// Serves the page that is asked for.
+/// Serves the pages that are asked for.
 fn page(serve: &Serve) -> Outcome<Option<Page>> {
     let Some(address) = serve.pages else {
         return Ok(None);
@@ -253,10 +257,8 @@ fn page(serve: &Serve) -> Outcome<Option<Page>> {
         cluster_file: &own.unwrap_or_default(),
         are_needed: serve.listen.is_tls(),
     };
-    let router = pages::router(vec![page.clone()]);
-    let router = pages::guarded(pages::flag(), address, router, keys)?;
-    let router = router.merge(pages::health(vec![page.clone()]));
-    pages::serve(pages::flag(), address, router)?;
+    let own = std::slice::from_ref(&page);
+    pages::serve_all(address, own, delos::page::show, keys)?;
     Ok(Some(page))
 }
 
@@ -269,20 +271,43 @@ async fn keep_page(
     let Some(page) = page else {
         return std::future::pending().await;
     };
-    if let Some(file) = &serve.service
-        && let Ok(file) = ClusterFile::load_with_keys(file).await
-    {
-        page.name_cluster(&file.key());
+    let numbers = async {
+        loop {
+            let mut out = Samples::of_process(serve.listen.address);
+            let verdict = readiness.borrow().verdict(now());
+            readiness.borrow().add_to(&mut out, &verdict);
+            out.add_counted();
+            page.set(out.into_list());
+            page.set_ready(verdict);
+            sleep(PAGE_INTERVAL).await;
+        }
+    };
+    match race(numbers, keep_status(serve, page)).await {
+        Either::Left(never) | Either::Right(never) => never,
     }
-    loop {
-        let mut out = Samples::of_process(serve.listen.address);
-        let verdict = readiness.borrow().verdict(now());
-        readiness.borrow().add_to(&mut out, &verdict);
-        out.add_counted();
-        page.set(out.into_list());
-        page.set_ready(verdict);
-        sleep(PAGE_INTERVAL).await;
-    }
+}
+
+/// Keeps on the page what the service says, or what a process says that serves alone.
+async fn keep_status(serve: &Serve, page: &Page) -> Infallible {
+    let Some(path) = &serve.service else {
+        return page.keep_status(async || Some(of_one(page))).await;
+    };
+    // As a gateway reads it, which does not serve if it cannot.
+    let Ok(file) = load(path, &TlsArguments::default()).await else {
+        return std::future::pending().await;
+    };
+    page.name_cluster(&file.key());
+    let credentials = file.credentials(Identity::Server);
+    delos::page::keep_status(page, path, credentials).await
+}
+
+fn of_one(page: &Page) -> String {
+    let verdict = page.ready();
+    let numbers = view::numbers(page);
+    let ready = pages::words_of(&verdict);
+    let is_ready = verdict.is_ready;
+    serde_json::json!({"numbers": numbers, "ready": ready.trim_end(), "is_ready": is_ready})
+        .to_string()
 }
 
 async fn shell(arguments: Shell) -> Outcome {

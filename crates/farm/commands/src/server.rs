@@ -1,16 +1,19 @@
 //! `plinth farm server`: one machine.
 
 use super::create::PlanArguments;
-use super::{ClusterArgument, work};
-use plinth_farm_server::{Config, Held, OWNER, Work, memory_socket, serve};
+use super::{ClusterArgument, status, work};
+use plinth_coordination::ClusterFile;
+use plinth_farm_server::{Config, Held, OWNER, Work, caller, memory_socket, serve};
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::net::Chosen;
+use plinth_runtime::{Either, race};
 use plinth_terminal::commands::wrong_usage;
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::serving::ServingArguments;
 use plinth_terminal::tls::{Listen, PublicAddress};
 use plinth_terminal::{Outcome, pages, ports};
+use std::convert::Infallible;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -51,7 +54,7 @@ pub struct Arguments {
     new: bool,
     #[command(flatten)]
     plan: PlanArguments,
-    /// Address of a metrics page (/metrics) for Prometheus
+    /// Address of a page for browsers (/), and of a metrics page (/metrics) for Prometheus
     #[arg(long, alias = "metrics", value_name = "IP:PORT", value_parser = ports::parse_address)]
     pages: Option<SocketAddr>,
     #[command(flatten)]
@@ -99,11 +102,10 @@ async fn start(arguments: &Arguments, at: &str) -> Outcome {
             cluster_file: &cluster_file,
             are_needed: arguments.listen.is_tls(),
         };
-        let router = pages::router(vec![page.clone()]);
-        let router = pages::guarded(pages::flag(), *address, router, keys)?;
-        let router = router.merge(pages::health(vec![page.clone()]));
-        pages::serve(pages::flag(), *address, router)?;
+        pages::serve_all(*address, std::slice::from_ref(page), status::show, keys)?;
     }
+    let page = page.map(|(_, page)| page);
+    let looking = keep_status(page.clone(), cluster.clone());
     let (name, machines) = (at.to_owned(), u32::from(asked.plan().machines));
     let held = Held::default();
     let config = Config {
@@ -117,7 +119,7 @@ async fn start(arguments: &Arguments, at: &str) -> Outcome {
         zone: arguments.zone.clone(),
         new: arguments.new.then_some(asked),
         old_mib: arguments.old_mib,
-        page: page.map(|(_, page)| page),
+        page,
         tell: Rc::new(move |line| tell(&name, line)),
         work: arguments.work.then(|| -> Work {
             Box::new(move |joined, sizes| Box::pin(work::run(joined, sizes, machines)))
@@ -125,10 +127,24 @@ async fn start(arguments: &Arguments, at: &str) -> Outcome {
         held: held.clone(),
     };
     let mut serving = serve(config);
-    let ended = unless_interrupted(&mut serving).await?;
+    let ended = unless_interrupted(race(&mut serving, looking)).await?;
     if ended.is_none() {
         // While it lives still: afterwards the memory may be another process's.
         held.remove().await;
     }
-    ended.unwrap_or(Ok(()))
+    match ended {
+        None => Ok(()),
+        Some(Either::Left(outcome)) => outcome,
+        Some(Either::Right(never)) => match never {},
+    }
+}
+
+/// Keeps the status of the cluster on the page while somebody looks, for ever.
+async fn keep_status(page: Option<Page>, cluster: ClusterFile) -> Infallible {
+    let Some(page) = page else {
+        return std::future::pending().await;
+    };
+    let transport = caller(&cluster);
+    let ask = async || Some(status::for_page(&transport, &cluster).await);
+    page.keep_status(ask).await
 }

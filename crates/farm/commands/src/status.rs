@@ -2,15 +2,21 @@
 
 use super::ClusterArgument;
 use super::keeping::Backups;
-use plinth_coordination::Look;
+use plinth_coordination::{ClusterFile, Look};
 use plinth_farm_member::Cluster;
 use plinth_farm_server::{MachineStatus, Seen, Survey, caller, survey};
+use plinth_rpc::Transport;
 use plinth_runtime::Duration;
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::telling;
 use plinth_terminal::numbers::seconds_within;
+use plinth_terminal::pages::body::Body;
+use plinth_terminal::pages::view::{Head, show_rows, texts};
 use plinth_terminal::wording::counted;
 use serde_json::{Value, json};
+
+/// How long the coordinators are waited for before the page says that they do not answer.
+const PAGE_LIMIT: Duration = Duration::from_secs(2);
 
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
@@ -70,6 +76,71 @@ fn line(survey: &Survey, seen: &Seen) -> String {
         (None, None) => "has no data".into(),
     };
     format!("  {:>4}  {at:<22} {part:<7} {said}", seen.seat.machine)
+}
+
+/// What the page of a machine shows, as [`show`] takes it.
+pub async fn for_page(transport: &Transport, file: &ClusterFile) -> String {
+    let seen = survey(transport, file, PAGE_LIMIT).await;
+    let mut document = as_json(&seen);
+    document["text"] = text(&seen).into();
+    document.to_string()
+}
+
+/// Shows what [`for_page`] gives.
+pub fn show(document: &Value, out: &mut Body) -> Head {
+    let missing = texts(&document["missing"]);
+    out.within("messages", |out| out.list(&missing));
+    out.heading("Machines");
+    show_rows(
+        out,
+        &document["machines"],
+        &[
+            ("machine", "machine"),
+            ("address", "address"),
+            ("member", "is_member"),
+            ("master", "is_master"),
+            ("answers", "answers"),
+            ("waits for", "waits_for"),
+            // Who has no lease may not use the time.
+            ("lease: time within, us", "clock_uncertainty_us"),
+            ("configuration", "configuration"),
+        ],
+    );
+    out.heading("Regions");
+    show_rows(
+        out,
+        &document["machines"],
+        &[
+            ("machine", "machine"),
+            ("primary of", "primaries"),
+            ("backup of", "backups"),
+            ("not whole", "not_whole"),
+            ("bytes of regions", "region_bytes"),
+            ("of these free", "region_free_bytes"),
+            ("committed", "committed"),
+            ("aborted", "aborted"),
+            ("disk full", "is_disk_full"),
+        ],
+    );
+    out.heading("Coordinators");
+    show_rows(
+        out,
+        &document["coordinators"],
+        &[("address", "address"), ("state", "state")],
+    );
+    out.heading("plinth farm status");
+    out.plain(document["text"].as_str().unwrap_or_default());
+    let is_good = document["serves"] == true;
+    let serves = if is_good { "serves" } else { "does not serve" };
+    let lacks = match &missing[..] {
+        [] => "nothing is missing.".to_owned(),
+        [first] => format!("missing: {first}."),
+        [first, rest @ ..] => format!("missing: {first}; and {} more.", rest.len()),
+    };
+    Head {
+        is_good,
+        line: format!("The cluster {serves}; {lacks}"),
+    }
 }
 
 /// A time of so many microseconds.
@@ -204,4 +275,32 @@ pub fn as_json(survey: &Survey) -> Value {
             json!({ "address": at.to_string(), "waits_for": status.waits_for })
         }).collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_says_what_is_missing_and_who_has_what() {
+        let mut document = json!({
+            "serves": true, "missing": [], "text": "nothing is missing",
+            "machines": [{"machine": 3, "address": "10.0.0.1:1", "is_master": true, "primaries": 7}],
+        });
+        let mut out = Body::default();
+        let head = show(&document, &mut out);
+        assert_eq!(head.line, "The cluster serves; nothing is missing.");
+        assert!(head.is_good && out.html().contains("<td>3</td><td>7</td>"));
+        document["serves"] = false.into();
+        document["missing"] = json!(["machine 3 at <b> does not answer", "a disk is full"]);
+        let mut out = Body::default();
+        let head = show(&document, &mut out);
+        let line =
+            "The cluster does not serve; missing: machine 3 at <b> does not answer; and 1 more.";
+        assert_eq!((head.is_good, &*head.line), (false, line));
+        assert!(
+            out.html()
+                .contains("machine 3 at &lt;b&gt; does not answer")
+        );
+    }
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_types)] // the pages are served on a thread and a socket of their own
 
+use crate::page;
 use axum::Router;
 use axum::extract::Path;
 use axum::http::StatusCode;
@@ -9,12 +10,16 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use plinth_keeper::Keeper;
-use plinth_runtime::metric::page::{of_cluster, text};
+use plinth_runtime::metric::page::{Page, of_cluster, text};
 use plinth_runtime::readiness::Verdict;
+use plinth_runtime::{Duration, Either, race, sleep};
 use plinth_terminal::pages;
+use serde_json::Value;
 use std::net::SocketAddr;
 use tokio::sync::{mpsc, oneshot};
 
+/// Between two looks at the numbers of the page for people.
+const NUMBERS_INTERVAL: Duration = Duration::from_secs(1);
 /// Questions that may wait for the gateway.
 const WAITING_MAX: usize = 16;
 
@@ -25,8 +30,12 @@ pub enum Question {
     Ready,
 }
 
-/// What the thread of the pages wants to know from the gateway's.
-pub type Questions = mpsc::Receiver<(Question, oneshot::Sender<String>)>;
+/// What the thread of the pages wants to know from the gateway's, and the page that it shows to people.
+pub struct Questions {
+    asked: mpsc::Receiver<(Question, oneshot::Sender<String>)>,
+    page: Page,
+}
+
 type Asking = mpsc::Sender<(Question, oneshot::Sender<String>)>;
 
 /// Binds the address that `flag` names; a thread of its own serves the pages. From afar they ask for the token of the
@@ -40,10 +49,16 @@ pub fn listen(
     keys: pages::Keys,
 ) -> Result<Questions, String> {
     let (asking, questions) = mpsc::channel(WAITING_MAX);
-    let router = pages::guarded(flag, address, router(asking.clone()), keys)?;
-    let router = router.merge(ready(asking));
+    let page = Page::default();
+    let (people, open) = pages::for_people(page.clone(), page::show);
+    let router = router(asking.clone()).merge(people);
+    let router = pages::guarded(flag, address, router, keys)?;
+    let router = router.merge(ready(asking)).merge(open);
     pages::serve(flag, address, router)?;
-    Ok(questions)
+    Ok(Questions {
+        asked: questions,
+        page,
+    })
 }
 
 fn router(asking: Asking) -> Router {
@@ -106,18 +121,45 @@ async fn ask(asking: &Asking, question: Question, format: &'static str) -> Respo
     }
 }
 
-/// Answers the questions on the gateway's thread, for ever. `cluster` gives the key of its cluster or service.
-pub async fn answer(keeper: &Keeper, cluster: impl Fn() -> String, questions: Option<Questions>) {
-    let Some(mut questions) = questions else {
+/// What is behind a gateway: the key of its cluster or service, and the status of the database, if it has one.
+pub trait Behind {
+    fn cluster(&self) -> String;
+
+    /// `None`: it does not answer.
+    fn status(&self) -> impl Future<Output = Option<Value>>;
+}
+
+/// Answers the questions on the gateway's thread, and keeps the page for people, for ever.
+pub async fn answer(keeper: &Keeper, behind: impl Behind, questions: Option<Questions>) {
+    let Some(Questions { mut asked, page }) = questions else {
         return std::future::pending().await;
     };
-    while let Some((question, answer)) = questions.recv().await {
-        let text = match question {
-            Question::Command(name) => format!("{:#}\n", keeper.command(&name).await),
-            Question::Metrics => text(of_cluster(&cluster(), keeper.samples())),
-            Question::Ready => pages::words_of(&keeper.verdict()),
-        };
-        let _ = answer.send(text); // fails if the asker has gone
+    let answering = async {
+        while let Some((question, answer)) = asked.recv().await {
+            let text = match question {
+                Question::Command(name) => format!("{:#}\n", keeper.command(&name).await),
+                Question::Metrics => text(of_cluster(&behind.cluster(), keeper.samples())),
+                Question::Ready => pages::words_of(&keeper.verdict()),
+            };
+            let _ = answer.send(text); // fails if the asker has gone
+        }
+        std::future::pending().await
+    };
+    let numbers = async {
+        loop {
+            page.name_cluster(&behind.cluster());
+            page.set(keeper.samples());
+            page.set_ready(keeper.verdict());
+            sleep(NUMBERS_INTERVAL).await;
+        }
+    };
+    let ask = async || {
+        let status = behind.status().await;
+        Some(page::document(&page, status).to_string())
+    };
+    let looking = page.keep_status(ask);
+    match race(answering, race(numbers, looking)).await {
+        Either::Left(()) => {}
+        Either::Right(Either::Left(never) | Either::Right(never)) => match never {},
     }
-    std::future::pending().await
 }

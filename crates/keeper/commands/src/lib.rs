@@ -7,6 +7,7 @@ mod bench;
 pub mod guests;
 mod migrate;
 mod name;
+mod page;
 mod served;
 mod server;
 mod trace_one;

@@ -19,6 +19,7 @@ use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::serving::ServingArguments;
 use plinth_terminal::tls::TlsArguments;
 use plinth_terminal::{notify, pages, ports};
+use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -40,8 +41,8 @@ pub struct Arguments {
     tree: String,
     #[command(flatten)]
     clients: ForClients,
-    /// Address of ZooKeeper's AdminServer (/commands) and of a metrics page (/metrics). Beyond loopback it asks for a
-    /// token if the cluster has keys: see plinth keys page-token
+    /// Address of a page for browsers (/), of ZooKeeper's AdminServer (/commands) and of a metrics page (/metrics).
+    /// Beyond loopback it asks for a token if the cluster has keys: see plinth keys page-token
     #[arg(long, alias = "admin", value_name = "IP:PORT", value_parser = ports::parse_address)]
     pages: Option<SocketAddr>,
     /// Memory for nodes, in MiB
@@ -142,7 +143,14 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
     }
     let serving = race(
         keeper.serve(),
-        admin::answer(&keeper, || key.clone(), questions),
+        admin::answer(
+            &keeper,
+            Store {
+                key,
+                connection: &connection,
+            },
+            questions,
+        ),
     );
     let serving = race(serving, tell_when_stopped(&keeper, &at));
     let telling = tell(arguments, &keeper, &connection, &in_common);
@@ -152,6 +160,22 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
     match ended {
         None => Ok(()),
         Some(_) => keeper.stopped().map_or(Ok(()), |why| Err(at(why))),
+    }
+}
+
+/// The database behind a gateway.
+struct Store<'a> {
+    key: String,
+    connection: &'a Connection,
+}
+
+impl admin::Behind for Store<'_> {
+    fn cluster(&self) -> String {
+        self.key.clone()
+    }
+
+    async fn status(&self) -> Option<Value> {
+        self.connection.status().await
     }
 }
 

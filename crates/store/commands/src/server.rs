@@ -9,19 +9,17 @@ use plinth_runtime::knobs::{knobs, set_knobs};
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::net::Chosen;
 use plinth_runtime::real::spawn_worker;
-use plinth_runtime::{Duration, Either, Instant, Task, disk, now, race, sleep};
+use plinth_runtime::{Duration, Either, Task, disk, race, sleep};
 use plinth_server::{SSD_CACHE_BYTES, WorkerConfig, accept_lost_registers, run_worker};
 use plinth_terminal::choices::{among, expected};
 use plinth_terminal::connect::{check_for_server, find_for_server, with_remedy};
 use plinth_terminal::numbers::within;
-use plinth_terminal::pages::looked::{form, looked};
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::serving::ServingArguments;
 use plinth_terminal::tls::{Listen, PublicAddress, TlsArguments};
 use plinth_terminal::{Outcome, notify, pages, ports, trace_file};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// The file by which a server knows its directory again.
 const OWNER: &str = "process";
@@ -29,8 +27,6 @@ const OWNER: &str = "process";
 const WORKERS_MAX: u16 = 64;
 /// A disk with less room is full: the files of a role do not grow.
 const FULL_BYTES: u64 = 1 << 20;
-/// The page about the cluster is made anew no sooner.
-const SHOWN_ANEW: Duration = Duration::from_secs(1);
 const DISK_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The cache size without `--cache-mib`.
 pub const DEFAULT_CACHE_MIB: u64 = (SSD_CACHE_BYTES >> 20) as u64;
@@ -92,7 +88,7 @@ struct Arguments {
     /// first
     #[arg(long)]
     pub accept_lost_coordination: bool,
-    /// Address of a metrics page (/metrics) for Prometheus. At an address that is not loopback it asks for the token
+    /// Address of a page for browsers (/), and of a metrics page (/metrics) for Prometheus. At an address that is not loopback it asks for the token
     /// that `plinth keys page-token` shows, if the cluster has keys
     #[arg(long, alias = "metrics", value_name = "IP:PORT", value_parser = ports::parse_address)]
     pub pages: Option<SocketAddr>,
@@ -358,42 +354,11 @@ fn serve_pages(arguments: &Arguments, pages: &[Page], file: &Path) -> Outcome {
     let Some(address) = arguments.pages else {
         return Ok(());
     };
-    let router = pages::router(pages.to_vec()).merge(looked(shown(pages.to_vec())));
     let keys = pages::Keys {
         cluster_file: file,
         are_needed: arguments.listen.is_tls(),
     };
-    let router = pages::guarded(pages::flag(), address, router, keys)?;
-    let router = router
-        .merge(pages::health(pages.to_vec()))
-        .merge(form(page::STYLE));
-    pages::serve(pages::flag(), address, router)
-}
-
-/// Makes the page about the cluster, at most once a second however many look at it.
-fn shown(pages: Vec<Page>) -> impl Fn() -> String + Clone + Send + Sync + 'static {
-    let made: Arc<Mutex<Option<(Instant, String)>>> = Arc::default();
-    move || {
-        let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_new = |(at, _): &&(Instant, String)| at.elapsed() < SHOWN_ANEW;
-        if let Some((_, page)) = made.as_ref().filter(is_new) {
-            return page.clone();
-        }
-        let own = &pages[0];
-        let status = own.look().and_then(|(status, age)| {
-            let document = serde_json::from_str(&status).ok()?;
-            Some((document, age.as_secs_f64()))
-        });
-        let words = pages::words_of(&own.ready());
-        let page = page::page(&page::Seen {
-            cluster: own.cluster(),
-            status,
-            own: words.trim_end().to_owned(),
-            lines: own.history(),
-        });
-        *made = Some((now(), page.clone()));
-        page
-    }
+    pages::serve_all(address, pages, page::show, keys)
 }
 
 #[cfg(test)]

@@ -425,6 +425,7 @@ impl Controller {
         });
         self.addresses.replace(running.addresses.clone());
         self.created.set(true);
+        self.context.phase.recovered(running.state.epoch);
         // A database of a later epoch existed before, so it was not created by these requests.
         let created = running.state.epoch == 1;
         if created {

@@ -87,6 +87,7 @@ pub(crate) async fn document(cluster: &Cluster) -> String {
         "processes": processes::processes(cluster, &facts),
         "protocol_version": format!("{PROTOCOL_VERSION:x}"),
         "qos": qos::qos(&facts),
+        "recoveries": recoveries(&cluster.context.phase),
         "recovery_state": recovery_state(cluster, &facts, config.as_ref()),
         "storage_servers": facts
             .storage
@@ -231,11 +232,10 @@ fn lost_coordinators(cluster: &Cluster, workers: &Workers) -> Vec<Value> {
 /// Progress of the recovery, or the phases of the last one.
 fn recovery_state(cluster: &Cluster, facts: &Facts, config: Option<&DatabaseConfig>) -> Value {
     let (phases, accepting): (&Phases, _) = (&cluster.context.phase, facts.info.accepting);
-    let ms = |took: Duration| (took.as_secs_f64() * 10_000.0).round() / 10.0;
     let over = phases.over();
     let listed = over
         .iter()
-        .map(|(name, took)| json!({"name": name, "milliseconds": ms(*took)}));
+        .map(|(name, took)| json!({"name": name, "milliseconds": milliseconds(*took)}));
     let current = phases.current();
     let since = accepting.then(|| phases.elapsed().as_secs());
     let waits_for = Some(phases.waits_for()).filter(|what| !what.is_empty());
@@ -251,9 +251,25 @@ fn recovery_state(cluster: &Cluster, facts: &Facts, config: Option<&DatabaseConf
         "waits_for": waits_for,
         "last_epoch_ended": Some(phases.why_ended()).filter(|why| !why.is_empty()),
         "phases": listed.collect::<Vec<_>>(),
-        "milliseconds": ms(over.iter().map(|(_, took)| *took).sum()),
+        "milliseconds": milliseconds(over.iter().map(|(_, took)| *took).sum()),
         "seconds_since_last_recovered": since,
     })
+}
+
+/// The last recoveries of this controller, the newest first.
+fn recoveries(phases: &Phases) -> Vec<Value> {
+    let all = phases.recoveries().into_iter().rev();
+    all.map(|of| {
+        json!({
+            "epoch": of.epoch, "at": of.at_ms / 1000, "cause": of.cause,
+            "milliseconds": milliseconds(of.took),
+        })
+    })
+    .collect()
+}
+
+fn milliseconds(took: Duration) -> f64 {
+    (took.as_secs_f64() * 10_000.0).round() / 10.0
 }
 
 /// FoundationDB's name of the phase, for tools that know those names.

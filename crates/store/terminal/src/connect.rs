@@ -388,7 +388,7 @@ impl Connection {
                     )))
                 }
                 Some(Err(error @ Error::database_locked)) => {
-                    let document = self.status_of_a_cluster_that_waits().await;
+                    let document = self.status().await.unwrap_or_default();
                     let line = self.what_it_waits_for(&document);
                     Err(line.unwrap_or_else(|| error.to_string()))
                 }
@@ -516,7 +516,7 @@ impl Connection {
             if let Some(line) = self.of_another_system(&file, &looks).await {
                 return Wait::For(line);
             }
-            let document = self.status_of_a_cluster_that_waits().await;
+            let document = self.status().await.unwrap_or_default();
             if let Some(line) = self.what_holds_it_up(&document) {
                 return Wait::For(line);
             }
@@ -623,15 +623,16 @@ impl Connection {
         })
     }
 
-    /// The status document, or `null` if no controller sends one in time.
-    async fn status_of_a_cluster_that_waits(&self) -> serde_json::Value {
+    /// The status document, as the controller sends it, if one does in time.
+    pub async fn status(&self) -> Option<serde_json::Value> {
         let asking = async {
             let (transport, coordinators) = (&self.transport, &self.coordinators);
             let status = election::ask_controller(transport, coordinators, GetStatus {});
             serde_json::from_str(&status.await?.json).ok()
         };
-        let answered = plinth_runtime::timeout(STATUS_LIMIT, asking).await;
-        answered.flatten().unwrap_or_default()
+        plinth_runtime::timeout(STATUS_LIMIT, asking)
+            .await
+            .flatten()
     }
 
     /// One line for the error if the coordinators answer, and keep the state of another system.

@@ -3,7 +3,10 @@
 // The pages are served beside the database, on a thread and a socket of their own.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
-pub mod looked;
+pub mod body;
+mod doors;
+mod looked;
+pub mod view;
 
 use crate::Outcome;
 use axum::Router;
@@ -13,6 +16,7 @@ use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::middleware::{Next, from_fn};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use doors::Doors;
 use plinth_coordination::key_file;
 use plinth_identity::keys::Keyring;
 use plinth_runtime::metric::page::{Page, text};
@@ -109,7 +113,7 @@ pub fn flag() -> &'static str {
 /// There are no keys, and they are needed: a line for the user.
 pub fn guarded(flag: &str, address: SocketAddr, router: Router, of: Keys) -> Outcome<Router> {
     if address.ip().is_loopback() {
-        return Ok(router);
+        return Ok(router.layer(from_fn(looked::refuse_foreign)));
     }
     let path: Arc<Path> = key_file::beside(of.cluster_file).into();
     if of.are_needed && matches!(keys_at(&path), Ok(None)) {
@@ -148,6 +152,24 @@ pub fn guarded(flag: &str, address: SocketAddr, router: Router, of: Keys) -> Out
     })))
 }
 
+/// The page for people at `/`, which `guarded` is to guard, and the form for who has no token, which nobody guards.
+pub fn for_people(page: Page, show: view::Show) -> (Router, Router) {
+    (looked::looked(page, show), looked::form())
+}
+
+/// Serves all pages of a process at the address that the user has given: its metrics, its health, and the page for
+/// people of the first of `pages`, as `show` shows its status.
+///
+/// # Errors
+/// See [`guarded`] and [`serve`].
+pub fn serve_all(address: SocketAddr, pages: &[Page], show: view::Show, of: Keys) -> Outcome {
+    let (people, open) = for_people(pages[0].clone(), show);
+    let router = router(pages.to_vec()).merge(people);
+    let router = guarded(flag(), address, router, of)?;
+    let router = router.merge(health(pages.to_vec())).merge(open);
+    serve(flag(), address, router)
+}
+
 fn keys_at(path: &Path) -> Result<Option<Keyring>, String> {
     let found = std::fs::metadata(path).and_then(|of| Ok((of, std::fs::read(path)?)));
     match found {
@@ -168,7 +190,7 @@ pub fn serve(flag: &'static str, address: SocketAddr, router: Router) -> Outcome
     spawn_worker("pages", move || async move {
         let served = async {
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            axum::serve(listener, router).await
+            axum::serve(Doors::new(listener), router).await
         };
         if let Err(error) = served.await {
             // The process serves its clients without the pages.

@@ -1,6 +1,7 @@
 //! What a status document says in one line.
 
 use crate::Outcome;
+use crate::pages::view::Head;
 use crate::wording::counted;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -36,7 +37,7 @@ fn damaged_everywhere(document: &Value) -> Option<String> {
 
 /// The line about storage servers that do not answer, so that some of the data, or all of it, is not read, though
 /// transactions begin.
-pub fn silent_storage(document: &Value) -> Option<String> {
+fn silent_storage(document: &Value) -> Option<String> {
     let cluster = &document["cluster"];
     let all = cluster["storage_servers"].as_array()?;
     let silent: Vec<&Value> = all
@@ -62,6 +63,60 @@ pub fn silent_storage(document: &Value) -> Option<String> {
     Some(format!(
         "{what}: start the servers that have their data directories"
     ))
+}
+
+/// What the database is to its clients.
+pub fn database(document: &Value) -> String {
+    let cluster = &document["cluster"];
+    if let Some(why) = unanswered(cluster) {
+        return format!("not created; {why}");
+    }
+    if let Some(line) = unread_data(document) {
+        return format!("unavailable; {line}");
+    }
+    match lock(cluster) {
+        _ if is_never_created(cluster) => format!(
+            "not created: `configure new {} ssd' in plinth cli does that",
+            fitting_mode(cluster)
+        ),
+        _ if lost_database(cluster).is_some() => {
+            "lost by the coordinators; see Lost coordinators in docs/operating.md".into()
+        }
+        Some(id) if is_available(document) => format!(
+            "{}: `unlock {}' in plinth cli opens it",
+            availability(document),
+            id.unwrap_or("ID")
+        ),
+        _ => availability(document),
+    }
+}
+
+/// Zones that may fail, whichever they are, without a loss of data, and without one of availability.
+pub fn may_fail(cluster: &Value) -> [Option<u64>; 2] {
+    let zones = |of| {
+        let name = format!("max_zone_failures_without_losing_{of}");
+        cluster["fault_tolerance"][name].as_u64()
+    };
+    ["data", "availability"].map(zones)
+}
+
+/// What the database can do now, what may fail, and what it waits for.
+pub fn headline(document: &Value) -> Head {
+    let cluster = &document["cluster"];
+    let mut line = format!("The database is {}.", database(document));
+    match may_fail(cluster).into_iter().flatten().min() {
+        None => {}
+        Some(0) => line.push_str(" No zone may fail."),
+        Some(1) => line.push_str(" One zone may fail."),
+        Some(zones) => line += &format!(" {zones} zones may fail."),
+    }
+    if let Some(what) = cluster["recovery_state"]["waits_for"].as_str() {
+        line += &format!(" It waits for {what}.");
+    }
+    Head {
+        is_good: available(document).is_ok(),
+        line,
+    }
 }
 
 /// Outcome of a command that has printed the status, for scripts: an error if the database is not available, or soon
@@ -291,5 +346,47 @@ mod tests {
         cluster["recovery_state"]["description"] = "waiting_for_configure_new".into();
         assert_eq!(unanswered(&cluster), None);
         assert!(is_never_created(&cluster));
+    }
+
+    #[test]
+    fn a_locked_and_a_new_database_are_told_apart() {
+        let mut document = json!({"cluster": {
+            "database_available": true, "database_lock_state": {"locked": true, "lock_uid": "ab"},
+        }});
+        assert!(database(&document).starts_with("available, and locked with ab"));
+        document["cluster"]["database_available"] = false.into();
+        document["cluster"]["recovery_state"] = json!({"name": "configuration_never_created"});
+        assert!(database(&document).starts_with("not created"));
+        document["cluster"]["recovery_state"]["waits_for"] = "127.0.0.1:4500 holds data".into();
+        assert!(database(&document).starts_with("lost by the coordinators"));
+        document["cluster"]["recovery_state"]["description"] = "waiting_for_coordinators".into();
+        document["cluster"]["recovery_state"]["waits_for"] = "a cannot be reached".into();
+        assert_eq!(database(&document), "not created; a cannot be reached");
+        document["cluster"]["recovery_state"] = Value::Null;
+        assert_eq!(database(&document), "unavailable");
+    }
+
+    #[test]
+    fn the_headline_says_what_is_what_may_fail_and_what_is_waited_for() {
+        let mut document = json!({"cluster": {
+            "database_available": true,
+            "fault_tolerance": {
+                "max_zone_failures_without_losing_availability": 1, "max_zone_failures_without_losing_data": 1,
+            },
+        }});
+        let said = |document: &Value| {
+            let head = headline(document);
+            (head.is_good, head.line)
+        };
+        let good = "The database is available. One zone may fail.";
+        assert_eq!(said(&document), (true, good.into()));
+        // What would lose data is not what may fail, though the rest would serve.
+        document["cluster"]["fault_tolerance"]["max_zone_failures_without_losing_data"] = 0.into();
+        assert!(said(&document).1.ends_with(" No zone may fail."));
+        let waits = json!({"cluster": {"recovery_state": {
+            "name": "recruiting_transaction_servers", "waits_for": "two log servers",
+        }}});
+        let bad = "The database is unavailable. It waits for two log servers.";
+        assert_eq!(said(&waits), (false, bad.into()));
     }
 }

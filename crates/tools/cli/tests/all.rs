@@ -46,6 +46,7 @@ mod memory;
 mod named_hosts;
 mod other_cluster_files;
 mod packages;
+mod pages;
 mod ports_in_use;
 mod ready;
 mod real_cluster;

@@ -3,8 +3,9 @@
 use super::history::History;
 use super::latency::{BUCKETS, Timed, bucket_end};
 use super::{Family, Kind, Labelled, counts, values};
-use crate::{Duration, Instant, now};
+use crate::{Duration, Instant, now, sleep};
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +17,10 @@ crate::metric! {
 
 /// Who looks at a page that renews itself looks again within this time.
 const LOOKING: Duration = Duration::from_secs(20);
+/// Between two statuses while somebody looks.
+const LOOKED_AT: Duration = Duration::from_secs(1);
+/// Until it is known that somebody looks.
+const UNTIL_LOOKED_AT: Duration = Duration::from_millis(250);
 /// A process that has not said for so long whether it is ready is not.
 const SILENT_LIMIT: Duration = Duration::from_secs(5);
 
@@ -86,9 +91,10 @@ impl Page {
     /// Replaces all samples.
     pub fn set(&self, samples: Vec<Sample>) {
         let mut content = self.content();
-        content.history.add(now(), |metric| {
-            let own = samples.iter().filter(|sample| sample.family.name == metric);
-            own.map(|sample| sample.value).sum()
+        content.history.add(now(), |metric, suffix| {
+            let is_it = |of: &&Sample| of.family.name == metric && of.suffix == suffix;
+            let own = samples.iter().filter(is_it);
+            own.map(|sample| sample.value).reduce(|a, b| a + b)
         });
         content.samples = samples;
     }
@@ -110,6 +116,20 @@ impl Page {
 
     pub fn set_status(&self, status: &str) {
         self.content().status = Some((now(), status.into()));
+    }
+
+    /// Keeps the status up to date while somebody looks, for ever: `ask` gives the newest, or nothing.
+    pub async fn keep_status(&self, ask: impl AsyncFn() -> Option<String>) -> Infallible {
+        loop {
+            if !self.is_looked_at() {
+                sleep(UNTIL_LOOKED_AT).await;
+                continue;
+            }
+            if let Some(status) = ask().await {
+                self.set_status(&status);
+            }
+            sleep(LOOKED_AT).await;
+        }
     }
 
     /// The numbers of the last hour, by name.

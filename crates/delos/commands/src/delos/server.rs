@@ -2,7 +2,7 @@
 
 use super::kinds::KINDS;
 use super::names::parse_service_name;
-use super::places;
+use super::{page, places};
 use plinth_coordination::certificates::Tls;
 use plinth_coordination::{ClusterFile, Tenant, key_file};
 use plinth_core::EngineKind;
@@ -17,7 +17,7 @@ use plinth_keeper_commands::zookeeper::ForClients;
 use plinth_rpc::Credentials;
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::net::Chosen;
-use plinth_runtime::{Task, spawn};
+use plinth_runtime::{Either, Task, race, spawn};
 use plinth_terminal::children::OVER;
 use plinth_terminal::choices::{among, expected};
 use plinth_terminal::numbers::within;
@@ -26,7 +26,9 @@ use plinth_terminal::serving::ServingArguments;
 use plinth_terminal::tls::{Listen, PublicAddress, TlsArguments};
 use plinth_terminal::{Outcome, pages, ports};
 use plinth_zelos::{Beside, Door};
+use serde_json::Value;
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -77,13 +79,13 @@ pub struct Arguments {
     guests: ForGuests,
     #[command(flatten)]
     tls: TlsArguments,
-    /// Address of ZooKeeper's AdminServer (/commands) and of a page of its metrics (/metrics), for kind zelos. Beyond
-    /// loopback it asks for a token if the replica has keys
+    /// Address of a page for browsers (/), of ZooKeeper's AdminServer (/commands) and of a page of its metrics
+    /// (/metrics), for kind zelos. Beyond loopback it asks for a token if the replica has keys
     #[arg(long, value_name = "IP:PORT", value_parser = ports::parse_address)]
     zookeeper_admin: Option<SocketAddr>,
     #[command(flatten)]
     clients: ForClients,
-    /// Address of a metrics page (/metrics) for Prometheus
+    /// Address of a page for browsers (/), and of a metrics page (/metrics) for Prometheus
     #[arg(long, alias = "metrics", value_name = "IP:PORT", value_parser = ports::parse_address)]
     pages: Option<SocketAddr>,
     #[command(flatten)]
@@ -108,9 +110,22 @@ fn admin_pages(address: SocketAddr, arguments: &Arguments) -> Outcome<Beside> {
         Box::pin(async move {
             let service = ClusterFile::load_with_keys(&file).await;
             let key = service.map_or_else(|_| String::new(), |service| service.key());
-            admin::answer(&keeper, || key.clone(), questions).await;
+            admin::answer(&keeper, Alone(key), questions).await;
         })
     }))
+}
+
+/// There is no database behind the gateway of a Zelos: it is one of the service with this key.
+struct Alone(String);
+
+impl admin::Behind for Alone {
+    fn cluster(&self) -> String {
+        self.0.clone()
+    }
+
+    async fn status(&self) -> Option<Value> {
+        None
+    }
 }
 
 /// The certificates for connections with clients, operators and the other replicas.
@@ -217,8 +232,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
 }
 
-/// Serves the page that is asked for.
-fn page(arguments: &Arguments) -> Outcome<Option<Page>> {
+/// Serves the pages that are asked for.
+fn serve_pages(arguments: &Arguments) -> Outcome<Option<Page>> {
     let Some(address) = arguments.pages else {
         return Ok(None);
     };
@@ -227,10 +242,8 @@ fn page(arguments: &Arguments) -> Outcome<Option<Page>> {
         cluster_file: &service_file(&arguments.data_dir),
         are_needed: arguments.listen.is_tls(),
     };
-    let router = pages::router(vec![page.clone()]);
-    let router = pages::guarded(pages::flag(), address, router, keys)?;
-    let router = router.merge(pages::health(vec![page.clone()]));
-    pages::serve(pages::flag(), address, router)?;
+    let own = std::slice::from_ref(&page);
+    pages::serve_all(address, own, page::show, keys)?;
     Ok(Some(page))
 }
 
@@ -278,10 +291,11 @@ async fn serve(arguments: &Arguments) -> Outcome {
     let listen = (arguments.listen.address, Chosen::By("--listen"));
     ports::check_new(&arguments.data_dir, IDENTITY, [listen])?;
     try_doors(arguments)?;
-    let page = page(arguments)?;
+    let page = serve_pages(arguments)?;
     let options = arguments.clients.options("default".into())?;
     let door = door(arguments, options).await?;
     let (credentials, _following) = credentials(arguments).await?;
+    let looking = keep_status(arguments, page.clone(), credentials.clone());
     let settings = Settings::default().with(door).with(credentials);
     let mut settings = settings.with(Chosen::By("--listen"));
     if arguments.serving.tells_of_itself() {
@@ -300,10 +314,24 @@ async fn serve(arguments: &Arguments) -> Outcome {
         settings,
         places: places::open,
     };
-    match unless_interrupted(serve_with_page(config, page)).await? {
-        Some(Err(line)) => Err(line),
+    let serving = race(serve_with_page(config, page), looking);
+    match unless_interrupted(serving).await? {
+        Some(Either::Left(Err(line))) => Err(line),
+        Some(Either::Right(never)) => match never {},
         None => Ok(()),
     }
+}
+
+async fn keep_status(
+    arguments: &Arguments,
+    page: Option<Page>,
+    credentials: Credentials,
+) -> Infallible {
+    let Some(page) = page else {
+        return std::future::pending().await;
+    };
+    let file = service_file(&arguments.data_dir);
+    page::keep_status(&page, &file, credentials).await
 }
 
 #[cfg(test)]

@@ -99,8 +99,12 @@ impl Service {
     }
 
     pub fn of(file: ClusterFile, seconds: u64) -> Service {
-        let known = file.addresses().into_iter().collect();
         let transport = Transport::client_with(file.credentials(Identity::Server));
+        Service::over(file, transport, seconds)
+    }
+
+    pub fn over(file: ClusterFile, transport: Transport, seconds: u64) -> Service {
+        let known = file.addresses().into_iter().collect();
         Service {
             file,
             transport,

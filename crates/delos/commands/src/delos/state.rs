@@ -17,20 +17,53 @@ pub async fn status(common: &Common) -> Outcome {
     let Some(best) = statuses.max_by_key(|status| status.applied) else {
         return Err(service.silent(""));
     };
-    let is_on = |(name, on): &(String, bool)| *on && name == log_backup::GUARD.name;
-    let backup = match best.engines.iter().any(is_on) {
-        true => backup::status(&service).await,
-        false => None,
-    };
+    let backup = backup_of(&service, best).await;
     match common.json {
         true => println!("{}", as_json(&service, &seen, best, backup.as_ref())),
-        false => print(&service, &seen, best, backup.as_ref()),
+        false => println!("{}", text(&service, &seen, best, backup.as_ref())),
     }
     match without_majority(&service, &seen, best) {
         // All is shown that there is, and it is no service.
         Some(line) => Err(line),
         None => Ok(()),
     }
+}
+
+async fn backup_of(service: &Service, best: &ReplicaStatus) -> Option<BackupStatus> {
+    let is_on = |(name, on): &(String, bool)| *on && name == log_backup::GUARD.name;
+    match best.engines.iter().any(is_on) {
+        true => backup::status(service).await,
+        false => None,
+    }
+}
+
+/// What the page of a process of the service shows: all of the status, or the line that says why there is none.
+pub async fn for_page(service: &Service) -> Value {
+    let seen = match service.look().await {
+        Ok(seen) => seen,
+        Err(line) => return json!({"service": service.name(), "silent": line}),
+    };
+    let statuses = seen.iter().filter_map(|seen| seen.status.as_ref());
+    let Some(best) = statuses.max_by_key(|status| status.applied) else {
+        return json!({"service": service.name(), "silent": service.silent("")});
+    };
+    let backup = backup_of(service, best).await;
+    let mut document = as_json(service, &seen, best, backup.as_ref());
+    document["text"] = text(service, &seen, best, backup.as_ref()).into();
+    document["silent"] = json!(without_majority(service, &seen, best));
+    document["may_fail"] = may_fail(&seen, service.file.addresses(), log_servers(best)).into();
+    document
+}
+
+/// Processes that may fail, whichever they are: majorities of the coordinators and of the log servers are left.
+fn may_fail(seen: &[Seen], coordinators: Vec<SocketAddr>, logs: Vec<SocketAddr>) -> usize {
+    let groups = [coordinators, logs].into_iter();
+    let groups = groups.filter(|group| !group.is_empty());
+    let left = groups.map(|group| {
+        let there = group.iter().filter(|address| answers(seen, address));
+        there.count().saturating_sub(group.len() / 2 + 1)
+    });
+    left.min().unwrap_or(0)
 }
 
 /// The line if so few answer that the service cannot do anything.
@@ -114,51 +147,53 @@ pub fn lease_holder(seen: &[Seen], best: &ReplicaStatus) -> Option<String> {
     Some(found.map_or_else(|| format!("{holder:016x}"), |seen| seen.member.name.clone()))
 }
 
-fn print(service: &Service, seen: &[Seen], best: &ReplicaStatus, backup: Option<&BackupStatus>) {
-    println!(
-        "service {}, kind {}, at position {}",
-        service.name(),
-        best.kind,
-        best.applied
-    );
-    println!("replicas");
-    for one in seen {
-        let applied = one
-            .status
-            .as_ref()
-            .map_or_else(|| "-".into(), |of| of.applied.to_string());
-        println!(
-            "  {:<12} {:<21} release {}, position {applied}, {}",
-            one.member.name,
-            one.member.address,
-            one.member.release,
-            state(one)
-        );
-    }
+fn text(
+    service: &Service,
+    seen: &[Seen],
+    best: &ReplicaStatus,
+    backup: Option<&BackupStatus>,
+) -> String {
+    let mut lines = vec![
+        format!(
+            "service {}, kind {}, at position {}",
+            service.name(),
+            best.kind,
+            best.applied
+        ),
+        "replicas".into(),
+    ];
+    lines.extend(seen.iter().map(|one| {
+        let applied = one.status.as_ref();
+        let applied = applied.map_or_else(|| "-".into(), |of| of.applied.to_string());
+        let (name, address, release) = (&one.member.name, one.member.address, &one.member.release);
+        let state = state(one);
+        format!("  {name:<12} {address:<21} release {release}, position {applied}, {state}")
+    }));
     let coordinators = service.file.addresses().into_iter();
     let coordinators: Vec<String> = coordinators.map(|of| at(seen, of)).collect();
-    println!("coordinators");
-    println!("  {}", coordinators.join(" "));
-    println!("engines");
-    for (name, on) in &best.engines {
+    lines.extend([
+        "coordinators".into(),
+        format!("  {}", coordinators.join(" ")),
+    ]);
+    lines.push("engines".into());
+    lines.extend(best.engines.iter().map(|(name, on)| {
         let how = if *on { "on" } else { "off" };
         let held = lease_holder(seen, best).filter(|_| name == "lease");
-        let held = held
-            .map(|holder| format!(", held by {holder}"))
-            .unwrap_or_default();
-        println!("  {name:<14} {how}{held}");
-    }
+        let held = held.map(|holder| format!(", held by {holder}"));
+        format!("  {name:<14} {how}{}", held.unwrap_or_default())
+    }));
     if let Some(backup) = backup {
-        println!("backup");
-        println!("  {}", backup::line(backup));
+        lines.extend(["backup".into(), format!("  {}", backup::line(backup))]);
     }
-    println!("log");
-    for (first, description) in &best.loglets {
-        println!("  from {first:<10} {}", loglet(seen, description));
-    }
-    for line in advice(seen, best, &service.file.addresses()) {
-        println!("{line}");
-    }
+    lines.push("log".into());
+    let loglets = best.loglets.iter();
+    lines.extend(
+        loglets.map(|(first, description)| {
+            format!("  from {first:<10} {}", loglet(seen, description))
+        }),
+    );
+    lines.extend(advice(seen, best, &service.file.addresses()));
+    lines.join("\n")
 }
 
 fn loglet(seen: &[Seen], description: &[u8]) -> String {
@@ -285,6 +320,17 @@ mod tests {
             said[1..],
             ["all entries are on r1 alone: add a third replica"]
         );
+        let addresses = |ids: &[u8]| -> Vec<SocketAddr> {
+            ids.iter()
+                .map(|id| ([10, 0, 0, *id], 4700).into())
+                .collect()
+        };
+        let silent = [seen(1, Some(status.clone())), seen(2, None)];
+        assert_eq!(may_fail(&both, addresses(&[1, 2]), addresses(&[1])), 0);
+        let of_five = |seen: &[Seen]| may_fail(seen, addresses(&[1, 2, 3, 4, 5]), Vec::new());
+        assert_eq!(of_five(&silent), 0);
+        let five = [1, 2, 3, 4, 5].map(|id| seen(id, Some(status.clone())));
+        assert_eq!((of_five(&five), of_five(&five[..4])), (2, 1));
         let alone = [seen(1, Some(ReplicaStatus::default()))];
         assert_eq!(
             advice(&alone, &ReplicaStatus::default(), &one),

@@ -1,247 +1,393 @@
-//! The status of a cluster as a page for a browser: what `plinth status` says, the processes by their zones, and the
-//! last hour of the process that serves it. All of it is text from elsewhere, so all of it is escaped; nothing runs in
-//! the browser.
+//! The status of a cluster as a page for a browser: what `plinth status` says, and the processes by their zones and
+//! machines. A thousand processes are no more to read than a hundred: what is beyond that is counted.
 
-use super::summary::{database, summary};
-use plinth_terminal::status::{available, sick_disks};
+use super::summary::{Server, bytes, data_facts, servers, summary, workload_facts};
+use plinth_terminal::pages::body::Body;
+use plinth_terminal::pages::view::{Head, text};
+use plinth_terminal::status::{full_disks, headline, sick_disks};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
-pub const STYLE: &str = include_str!("page.css");
-const INFALLIBLE: &str = "writing to a string";
-/// A status that is older is told to be so.
-const FRESH_S: f64 = 6.0;
+/// Zones that are shown, those first in which something is wrong.
+const ZONES_MAX: usize = 60;
+/// Processes of a zone that are shown. With [`ZONES_MAX`], and never more than [`PROCESSES_MAX`] in all.
+const IN_ZONE_MAX: usize = 24;
+const PROCESSES_MAX: usize = 120;
+/// Rows about disks and servers, those first that an operator should look at.
+const ROWS_MAX: usize = 20;
 
-/// What the page is made of.
-pub struct Seen {
-    pub cluster: String,
-    /// The newest status, and how old it is in seconds.
-    pub status: Option<(Value, f64)>,
-    /// What the process says of itself.
-    pub own: String,
-    /// Numbers of the last hour, by name.
-    pub lines: Vec<(&'static str, Vec<f64>)>,
-}
-
-/// A text as a part of a page.
-pub fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            letter => out.push(letter),
-        }
-    }
-    out
-}
-
-pub fn page(seen: &Seen) -> String {
-    let mut out = String::new();
-    let (is_good, head) = headline(seen);
-    let class = if is_good { "head" } else { "head bad" };
-    let (cluster, head) = (escaped(&seen.cluster), escaped(&head));
-    write!(
-        out,
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <meta http-equiv=\"refresh\" content=\"5\"><link rel=\"stylesheet\" href=\"/page.css\">\
-         <title>{cluster}: {head}</title></head><body><h1>{cluster}</h1><p class=\"{class}\">{head}</p>"
-    )
-    .expect(INFALLIBLE);
-    if let Some((document, age_s)) = &seen.status {
-        if *age_s > FRESH_S {
-            write!(out, "<p>What follows was so {age_s:.0} s ago.</p>").expect(INFALLIBLE);
-        }
-        messages(&mut out, document);
-        zones(&mut out, document);
-    }
-    write!(
-        out,
-        "<h2>The last hour of this process: {}</h2>",
-        escaped(&seen.own)
-    )
-    .expect(INFALLIBLE);
-    lines(&mut out, &seen.lines);
-    if let Some((document, _)) = &seen.status {
-        let whole = escaped(&summary(document, &seen.cluster));
-        write!(out, "<h2>plinth status</h2><pre>{whole}</pre>").expect(INFALLIBLE);
-    }
-    out.push_str("</body></html>\n");
-    out
-}
-
-/// What the database can do now, and what may fail; and whether that is good.
-fn headline(seen: &Seen) -> (bool, String) {
-    let Some((document, age_s)) = &seen.status else {
-        let own = &seen.own;
-        let line = match own.starts_with("ready") {
-            true => "The cluster is being asked; look again in a moment.".to_owned(),
-            false => format!("Nothing is known of the cluster: this process is {own}."),
-        };
-        return (false, line);
-    };
+/// Shows a status document.
+pub fn show(document: &Value, out: &mut Body) -> Head {
     let cluster = &document["cluster"];
-    let mut line = format!("The database is {}.", database(document));
-    let may_fail = &cluster["fault_tolerance"]["max_zone_failures_without_losing_availability"];
-    match may_fail.as_u64() {
-        None => {}
-        Some(0) => line.push_str(" No zone may fail."),
-        Some(1) => line.push_str(" One zone may fail."),
-        Some(zones) => write!(line, " {zones} zones may fail.").expect(INFALLIBLE),
+    messages(out, document);
+    let of_all = [
+        ("Data", data_facts(cluster)),
+        ("Workload", workload_facts(cluster)),
+    ];
+    out.within("pair", |out| {
+        for (title, facts) in of_all.into_iter().filter(|(_, facts)| !facts.is_empty()) {
+            let rows = facts.into_iter();
+            let rows: Vec<_> = rows.map(|(name, value)| vec![name.into(), value]).collect();
+            out.within("part", |out| {
+                out.heading(title);
+                out.table(&[], &rows);
+            });
+        }
+    });
+    recoveries(out, cluster);
+    zones(out, cluster);
+    disks(out, cluster);
+    for (title, of) in [
+        ("Log servers", "log_servers"),
+        ("Storage servers", "storage_servers"),
+    ] {
+        lags(out, title, servers(cluster, of));
     }
-    if let Some(what) = cluster["recovery_state"]["waits_for"].as_str() {
-        write!(line, " It waits for {what}.").expect(INFALLIBLE);
-    }
-    (available(document).is_ok() && *age_s <= FRESH_S, line)
+    out.heading("plinth status");
+    let file = cluster["connection_string"].as_str().unwrap_or("unknown");
+    out.plain(&summary(document, file));
+    headline(document)
 }
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-fn messages(out: &mut String, document: &Value) {
+fn messages(out: &mut Body, document: &Value) {
     let said = list(&document["cluster"]["messages"]);
     let said = said.filter_map(|message| message["description"].as_str());
-    let disks = sick_disks(document);
-    let disks = disks.iter().map(|line| format!("Sick disk: {line}"));
-    let all: Vec<String> = said.map(str::to_owned).chain(disks).collect();
-    if all.is_empty() {
+    let sick = sick_disks(document);
+    let sick = sick.iter().map(|line| format!("Sick disk: {line}"));
+    let full = full_disks(document).into_iter();
+    let full = full.map(|at| format!("Full disk: {at}"));
+    let all: Vec<String> = said.map(str::to_owned).chain(sick).chain(full).collect();
+    out.within("messages", |out| out.list(&all));
+}
+
+// ---- recoveries ----
+
+fn recoveries(out: &mut Body, cluster: &Value) {
+    let all: Vec<&Value> = list(&cluster["recoveries"]).collect();
+    let (Some(newest), Some(oldest)) = (all.first(), all.last()) else {
         return;
+    };
+    out.heading("Recoveries of this controller");
+    let at = |of: &Value| of["at"].as_f64().unwrap_or(0.0);
+    let now = cluster["cluster_controller_timestamp"].as_f64();
+    let now = now.unwrap_or(0.0).max(at(newest));
+    let (begun, span) = (at(oldest), (now - at(oldest)).max(1.0));
+    let places: Vec<f64> = all.iter().map(|of| (at(of) - begun) / span).collect();
+    out.moments("when they were", &places);
+    out.within("ends", |out| {
+        out.small(&ago(span));
+        out.small("now");
+    });
+    let rows = all.iter().take(ROWS_MAX).map(|of| {
+        let took = of["milliseconds"].as_f64().unwrap_or(0.0);
+        vec![
+            ago(now - at(of)),
+            took_for(took),
+            text(&of["epoch"]),
+            text(&of["cause"]),
+        ]
+    });
+    out.table(
+        &["when", "took", "epoch", "cause"],
+        &rows.collect::<Vec<_>>(),
+    );
+}
+
+fn took_for(milliseconds: f64) -> String {
+    match milliseconds < 1e4 {
+        true => format!("{milliseconds:.0} ms"),
+        false => format!("{:.1} s", milliseconds / 1e3),
     }
-    out.push_str("<ul class=\"messages\">");
-    for line in all {
-        write!(out, "<li>{}</li>", escaped(&line)).expect(INFALLIBLE);
+}
+
+fn ago(seconds: f64) -> String {
+    match seconds {
+        _ if seconds < 120.0 => format!("{seconds:.0} s ago"),
+        _ if seconds < 7200.0 => format!("{:.0} min ago", seconds / 60.0),
+        _ if seconds < 172_800.0 => format!("{:.0} h ago", seconds / 3600.0),
+        _ => format!("{:.0} days ago", seconds / 86_400.0),
     }
-    out.push_str("</ul>");
+}
+
+// ---- the map ----
+
+/// Whether an operator should look at a process, before others.
+fn is_remarkable(process: &Value) -> bool {
+    process["degraded"] == true
+        || process["excluded"] == true
+        || process["under_maintenance"] == true
 }
 
 /// Zones, their machines, their processes, and the roles of these.
-fn zones(out: &mut String, document: &Value) {
-    let cluster = &document["cluster"];
+fn zones(out: &mut Body, cluster: &Value) {
     let processes = cluster["processes"].as_object();
-    let mut zones: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+    let mut by_zone: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     for process in processes.into_iter().flat_map(|all| all.values()) {
         let zone = process["locality"]["zoneid"].as_str().unwrap_or("unknown");
-        zones.entry(zone).or_default().push(process);
+        by_zone.entry(zone).or_default().push(process);
     }
-    out.push_str("<h2>Zones, processes and their roles</h2><div class=\"zones\">");
-    for (zone, mut processes) in zones {
-        write!(out, "<div class=\"zone\"><b>{}</b>", escaped(zone)).expect(INFALLIBLE);
-        processes.sort_by_key(|process| process["address"].to_string());
-        processes.into_iter().for_each(|of| process(out, of));
-        out.push_str("</div>");
+    let count = by_zone.values().map(Vec::len).sum::<usize>();
+    let mut zones: Vec<(&str, Vec<&Value>)> = by_zone.into_iter().collect();
+    zones.sort_by_key(|(_, of)| !of.iter().any(|process| is_remarkable(process)));
+    out.heading(&format!(
+        "{} zones, {count} processes and their roles",
+        zones.len()
+    ));
+    let rest = zones.split_off(zones.len().min(ZONES_MAX));
+    let in_each = IN_ZONE_MAX.min(PROCESSES_MAX / zones.len().max(1)).max(1);
+    out.within("grid", |out| {
+        for (name, processes) in zones {
+            zone(out, name, processes, in_each);
+        }
+    });
+    if !rest.is_empty() {
+        let all: Vec<&Value> = rest.iter().flat_map(|(_, all)| all).copied().collect();
+        let line = format!("and {} more zones with {}", rest.len(), summed(&all));
+        out.paragraph("", &line);
     }
-    out.push_str("</div>");
 }
 
-fn process(out: &mut String, process: &Value) {
-    let text = |value: &Value| escaped(value.as_str().unwrap_or("unknown"));
-    let (address, class) = (text(&process["address"]), text(&process["class_type"]));
-    let machine = text(&process["locality"]["machineid"]);
+fn zone(out: &mut Body, name: &str, mut processes: Vec<&Value>, most: usize) {
+    let address = |process: &&Value| process["address"].to_string();
+    processes.sort_by_cached_key(|process| (!is_remarkable(process), address(process)));
+    let rest = processes.split_off(processes.len().min(most));
+    let mut machines: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+    for process in processes {
+        let machine = process["locality"]["machineid"].as_str();
+        machines
+            .entry(machine.unwrap_or("unknown"))
+            .or_default()
+            .push(process);
+    }
+    out.within("zone", |out| {
+        out.name(name);
+        for (machine, processes) in machines {
+            out.within("machine", |out| {
+                out.small(&format!("machine {machine}"));
+                processes.into_iter().for_each(|of| process(out, of));
+            });
+        }
+        if !rest.is_empty() {
+            out.paragraph("", &format!("and {}", summed(&rest)));
+        }
+    });
+}
+
+/// Processes that are counted, not shown.
+fn summed(processes: &[&Value]) -> String {
+    let mut roles: BTreeMap<&str, usize> = BTreeMap::new();
+    for role in processes.iter().flat_map(|process| list(&process["roles"])) {
+        *roles
+            .entry(role["role"].as_str().unwrap_or("unknown"))
+            .or_default() += 1;
+    }
+    let roles = roles
+        .into_iter()
+        .map(|(name, count)| format!("{name} {count}"));
+    let roles: Vec<String> = roles.collect();
+    format!("{} more processes: {}", processes.len(), roles.join(", "))
+}
+
+fn process(out: &mut Body, process: &Value) {
+    let class = if is_remarkable(process) {
+        "process bad"
+    } else {
+        "process"
+    };
     let amount = |value: &Value, factor: f64| value.as_f64().unwrap_or(0.0) * factor;
     let cpu = amount(&process["cpu"]["usage_cores"], 100.0);
-    let memory = amount(&process["memory"]["rss_bytes"], 1e-6);
-    let free = amount(&process["disk"]["free_bytes"], 1e-9);
-    write!(
-        out,
-        "<div class=\"process\">{address} <small>{class}, machine {machine}; {cpu:.0} % of a core, {memory:.0} MB, \
-         {free:.1} GB of disk free</small>"
-    )
-    .expect(INFALLIBLE);
-    for role in list(&process["roles"]) {
-        let name = text(&role["role"]);
-        write!(out, "<span class=\"role\">{name}</span>").expect(INFALLIBLE);
-    }
-    out.push_str("</div>");
+    let states = [
+        ("degraded", "its disk is sick"),
+        ("excluded", "excluded"),
+        ("under_maintenance", "under maintenance"),
+    ];
+    let states = states
+        .into_iter()
+        .filter(|(field, _)| process[*field] == true);
+    let states: String = states.map(|(_, words)| format!("; {words}")).collect();
+    let line = format!(
+        "{}; {cpu:.0} % of a core, {} of memory{states}",
+        text(&process["class_type"]),
+        bytes(&process["memory"]["rss_bytes"])
+    );
+    out.within(class, |out| {
+        out.word("", &text(&process["address"]));
+        out.small(&line);
+        for role in list(&process["roles"]) {
+            out.word("role", &text(&role["role"]));
+        }
+    });
 }
 
-fn lines(out: &mut String, lines: &[(&'static str, Vec<f64>)]) {
-    out.push_str("<div class=\"lines\">");
-    for (name, points) in lines {
-        let most = points.iter().copied().fold(0.0, f64::max);
-        let last = points.last().copied().unwrap_or(0.0);
-        let places = points.iter().enumerate().map(|(x, y)| {
-            let height = if most > 0.0 { 40.0 * y / most } else { 0.0 };
-            format!("{x},{:.1}", 41.0 - height)
-        });
-        let places: Vec<String> = places.collect();
-        write!(
-            out,
-            "<figure>{}: {last:.2}, at most {most:.2}<svg viewBox=\"0 0 360 42\" preserveAspectRatio=\"none\" \
-             role=\"img\" aria-label=\"{}\"><polyline points=\"{}\"/></svg></figure>",
-            escaped(name),
-            escaped(name),
-            places.join(" ")
-        )
-        .expect(INFALLIBLE);
+// ---- disks and lags ----
+
+/// The disks of processes, the fullest and the sick ones first.
+fn disks(out: &mut Body, cluster: &Value) {
+    let processes = cluster["processes"].as_object();
+    let processes = processes.into_iter().flat_map(|all| all.values());
+    let mut all: Vec<(bool, f64, &Value)> = processes
+        .filter_map(|process| {
+            let disk = &process["disk"];
+            let (free, total) = (disk["free_bytes"].as_f64()?, disk["total_bytes"].as_f64()?);
+            Some((process["degraded"] != true, free / total.max(1.0), process))
+        })
+        .collect();
+    if all.is_empty() {
+        return;
     }
-    out.push_str("</div>");
+    all.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    let rest = all.len().saturating_sub(ROWS_MAX);
+    out.heading("Disks, the fullest first");
+    let rows = all.iter().take(ROWS_MAX).map(|(_, share, process)| {
+        let disk = &process["disk"];
+        let busy = disk["busy"]
+            .as_f64()
+            .map_or("-".into(), |busy| format!("{:.0} %", busy * 100.0));
+        vec![
+            text(&process["address"]),
+            format!("{} ({:.0} %)", bytes(&disk["free_bytes"]), share * 100.0),
+            bytes(&disk["total_bytes"]),
+            busy,
+            text(&process["sick_disk"]["what"]),
+        ]
+    });
+    out.table(
+        &["process", "free", "of", "busy", "sick"],
+        &rows.collect::<Vec<_>>(),
+    );
+    more(out, rest, "whose disks have more room");
+}
+
+/// Servers, those first that are furthest behind.
+fn lags(out: &mut Body, title: &str, mut servers: Vec<Server>) {
+    if servers.is_empty() {
+        return;
+    }
+    servers.sort_by(|a, b| {
+        let state = a.state.is_empty().cmp(&b.state.is_empty());
+        state.then(b.behind_s.total_cmp(&a.behind_s))
+    });
+    out.heading(&format!("{title} ({}), those behind first", servers.len()));
+    let rest = servers.len().saturating_sub(ROWS_MAX);
+    let rows = servers.into_iter().take(ROWS_MAX).map(|server| {
+        let state = server.state.to_owned();
+        server.cells.into_iter().chain([state]).collect()
+    });
+    out.table(
+        &["address", "behind", "on disk", "in memory", "state"],
+        &rows.collect::<Vec<Vec<String>>>(),
+    );
+    more(out, rest, "that are less behind");
+}
+
+fn more(out: &mut Body, count: usize, words: &str) {
+    if count > 0 {
+        out.paragraph("", &format!("and {count} more {words}"));
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plinth_terminal::pages::view::Seen;
     use serde_json::json;
 
-    fn seen(status: Option<(Value, f64)>) -> Seen {
-        Seen {
+    fn page(document: Value) -> String {
+        let seen = Seen {
             cluster: "orders:a1".into(),
-            status,
+            status: Some((document, 0.5)),
             own: "ready".into(),
             lines: vec![("requests a second", vec![1.0, 2.0, 4.0])],
-        }
+        };
+        seen.html(show)
     }
 
-    fn document() -> Value {
-        json!({"cluster": {
-            "database_available": true,
-            "fault_tolerance": {"max_zone_failures_without_losing_availability": 1},
-            "recovery_state": {"name": "fully_recovered"},
-            "messages": [{"description": "a disk of <b>rack & 1</b> is \"slow\""}],
-            "processes": {"a": {
-                "address": "10.0.0.1:4500", "class_type": "storage", "roles": [{"role": "storage"}],
-                "locality": {"zoneid": "<script>alert(1)</script>", "machineid": "m'1"},
-            }},
-        }})
+    fn one(i: usize, zones: usize, role: &str) -> (String, Value) {
+        let process = json!({
+            "address": format!("10.0.{}.{}:4500", i / 250, i % 250), "class_type": role,
+            "roles": [{"role": role}], "degraded": i == 777,
+            "locality": {"zoneid": format!("z{}", i % zones), "machineid": format!("m{}", i / 4)},
+            "disk": {"free_bytes": 1e9 + i as f64, "total_bytes": 2e9, "busy": 0.25},
+            "sick_disk": (i == 777).then(|| json!({"what": "a sync does not come back"})),
+        });
+        (format!("{i:04}"), process)
     }
 
     #[test]
     fn the_page_says_what_status_says_and_what_comes_from_elsewhere_is_text() {
-        let page = page(&seen(Some((document(), 0.5))));
-        assert!(
-            page.contains("<p class=\"head\">The database is available. One zone may fail.</p>")
-        );
+        let page = page(json!({"cluster": {
+            "database_available": true,
+            "cluster_controller_timestamp": 10_000,
+            "fault_tolerance": {"max_zone_failures_without_losing_availability": 1},
+            "recovery_state": {"name": "fully_recovered"},
+            "messages": [{"description": "a disk of <b>rack & 1</b> is \"slow\""}],
+            "recoveries": [
+                {"epoch": 8, "at": 9_970, "milliseconds": 412.3, "cause": "log <1> at x: gone"},
+                {"epoch": 7, "at": 6_400, "milliseconds": 30_000, "cause": "another controller was elected"},
+            ],
+            "data": {
+                "state": {"name": "healing", "min_replicas_remaining": 1}, "partitions_count": 3,
+                "moving_data": {"shards": 2, "in_flight_bytes": 77}, "total_kv_size_bytes": 5,
+            },
+            "storage_servers": [
+                {"address": "10.0.0.1:4500", "lag_seconds": 0.5},
+                {"address": "10.0.0.2:4500", "lag_seconds": 44.0, "counts": false},
+                {"id": "abc", "unreachable": true},
+            ],
+            "processes": {"a": {
+                "address": "10.0.0.1:4500", "class_type": "storage", "roles": [{"role": "storage"}],
+                "locality": {"zoneid": "<script>alert(1)</script>", "machineid": "m'1"},
+            }},
+        }}));
+        let head = "<p class=\"head\">The database is available. One zone may fail.</p>";
         for text in [
+            head,
             "a disk of &lt;b&gt;rack &amp; 1&lt;/b&gt; is &quot;slow&quot;",
             "&lt;script&gt;alert(1)&lt;/script&gt;",
             "machine m&#39;1",
             "<span class=\"role\">storage</span>",
             "Database          available",
             "points=\"0,31.0 1,21.0 2,1.0\"",
+            "<td>30 s ago</td><td>412 ms</td><td>8</td><td>log &lt;1&gt; at x: gone</td>",
+            "<td>60 min ago</td><td>30.0 s</td><td>7</td><td>another controller was elected</td>",
+            "<td>Moving</td><td>2 shards, 77 B</td>",
+            "<td>healing; 1 replica or more of each of 3 shards</td>",
+            "<td>44.0 s</td><td>0 B</td><td>0 B</td><td>does not count</td>",
         ] {
             assert!(page.contains(text), "{text} in {page}");
         }
+        assert!(page.find("abc</td>") < page.find("<td>10.0.0.2:4500"));
         assert!(!page.contains("<script") && !page.contains("style=") && !page.contains("was so"));
     }
 
     #[test]
-    fn a_cluster_that_does_not_answer_is_told_with_what_was_known_of_it() {
-        assert!(page(&seen(None)).contains("The cluster is being asked"));
-        let nothing = page(&Seen {
-            own: "not ready: no read for 6.2 s".into(),
-            ..seen(None)
-        });
-        let said = "Nothing is known of the cluster: this process is not ready: no read for 6.2 s.";
-        assert!(nothing.contains(said), "{nothing}");
-        let old = page(&seen(Some((document(), 60.0))));
-        assert!(
-            old.contains("head bad") && old.contains("was so 60 s ago"),
-            "{old}"
-        );
+    fn a_thousand_processes_are_a_page_that_can_be_read_with_what_is_wrong_first() {
+        for zones in [3, 1000] {
+            let processes =
+                (0..1000).map(|i| one(i, zones, if i < 100 { "log" } else { "storage" }));
+            let processes: serde_json::Map<String, Value> = processes.collect();
+            let storage = (0..900).map(|i| json!({"address": format!("s{i}"), "lag_seconds": i}));
+            let storage: Vec<Value> = storage.collect();
+            let page = page(json!({"cluster": {
+                "database_available": true, "processes": processes, "storage_servers": storage,
+            }}));
+            assert!(page.len() < 100_000, "{} bytes", page.len());
+            let shown = page.matches("<div class=\"process").count();
+            assert!((60..=PROCESSES_MAX).contains(&shown), "{shown}");
+            let sick = page.find("process bad").expect("the sick one is shown");
+            let others = page.find("<div class=\"process\">").expect("others, too");
+            assert!(zones == 3 || sick < others);
+            assert!(page.contains("10.0.3.27:4500") && page.contains("a sync does not come back"));
+            assert!(page.contains("and 880 more that are less behind"), "{page}");
+            let counted = match zones {
+                3 => "and 309 more processes: log ",
+                _ => "and 940 more zones with 940 more processes: log ",
+            };
+            assert!(page.contains(counted), "{page}");
+        }
     }
 }

@@ -1,10 +1,7 @@
 //! The status of a cluster for people, 80 columns wide.
 
 use plinth_measure::grouped;
-use plinth_terminal::status::{
-    availability, fitting_mode, full_disks, is_available, is_never_created, lock, lost_database,
-    recovery, sick_disks, unanswered, unread_data,
-};
+use plinth_terminal::status::{database, full_disks, is_available, may_fail, recovery, sick_disks};
 use plinth_terminal::wording::counted;
 use serde_json::Value;
 use std::fmt::Write;
@@ -83,38 +80,12 @@ pub fn summary(document: &Value, cluster_file: &str) -> String {
     for full in full_disks(document) {
         row(&mut out, "Full disk", full);
     }
-    data_rows(&mut out, cluster);
-    workload_rows(&mut out, cluster);
+    facts(&mut out, "Data", &data_facts(cluster));
+    facts(&mut out, "Workload", &workload_facts(cluster));
     process_rows(&mut out, cluster);
     server_rows(&mut out, cluster);
     streams(&mut out, &cluster["streams"]);
     out
-}
-
-/// What the database is to its clients.
-pub fn database(document: &Value) -> String {
-    let cluster = &document["cluster"];
-    if let Some(why) = unanswered(cluster) {
-        return format!("not created; {why}");
-    }
-    if let Some(line) = unread_data(document) {
-        return format!("unavailable; {line}");
-    }
-    match lock(cluster) {
-        _ if is_never_created(cluster) => format!(
-            "not created: `configure new {} ssd' in plinth cli does that",
-            fitting_mode(cluster)
-        ),
-        _ if lost_database(cluster).is_some() => {
-            "lost by the coordinators; see Lost coordinators in docs/operating.md".into()
-        }
-        Some(id) if is_available(document) => format!(
-            "{}: `unlock {}' in plinth cli opens it",
-            availability(document),
-            id.unwrap_or("ID")
-        ),
-        _ => availability(document),
-    }
 }
 
 /// What is configured and what is there.
@@ -135,13 +106,9 @@ fn cluster_rows(out: &mut String, document: &Value) {
         "Coordinators",
         coordinators(&document["client"]["coordinators"]),
     );
-    let tolerance = &cluster["fault_tolerance"];
-    if tolerance.is_object() {
-        let zones = |field: &str| {
-            let name = format!("max_zone_failures_without_losing_{field}");
-            counted(number(&tolerance[name]), "zone", "zones")
-        };
-        let (data, service) = (zones("data"), zones("availability"));
+    if cluster["fault_tolerance"].is_object() {
+        let [data, service] =
+            may_fail(cluster).map(|zones| counted(zones.unwrap_or(0), "zone", "zones"));
         let text = format!("{data} may fail without loss of data, {service} of availability");
         row(out, "Fault tolerance", text);
     }
@@ -217,12 +184,11 @@ fn coordinators(of_client: &Value) -> String {
 }
 
 /// The state of the data, and whether the replicas are the same.
-fn data_rows(out: &mut String, cluster: &Value) {
+pub fn data_facts(cluster: &Value) -> Vec<(&'static str, String)> {
     let data = &cluster["data"];
     if !data["state"].is_object() {
-        return;
+        return Vec::new();
     }
-    section(out, "Data");
     let mut state = word(&data["state"]["name"]).to_string();
     if let Some(left) = data["state"]["min_replicas_remaining"].as_u64() {
         let shards = counted(number(&data["partitions_count"]), "shard", "shards");
@@ -233,62 +199,74 @@ fn data_rows(out: &mut String, cluster: &Value) {
         let replicas = counted(left, "replica", "replicas");
         state += &format!("; {replicas} or more of {of_each}");
     }
-    row(out, "Replication", state);
+    let mut facts = vec![("Replication", state)];
     let moving = &data["moving_data"];
     if moving.is_object() {
         let shards = counted(number(&moving["shards"]), "shard", "shards");
-        row(
-            out,
-            "Moving",
-            format!("{shards}, {}", bytes(&moving["in_flight_bytes"])),
-        );
-        row(out, "Keys and values", bytes(&data["total_kv_size_bytes"]));
-        row(out, "Disk used", bytes(&data["total_disk_used_bytes"]));
         let free = |of: &str| bytes(&data[format!("least_operating_space_bytes_{of}_server")]);
-        let text = format!("{} for storage, {} for logs", free("storage"), free("log"));
-        row(out, "Least disk free", text);
+        facts.extend([
+            (
+                "Moving",
+                format!("{shards}, {}", bytes(&moving["in_flight_bytes"])),
+            ),
+            ("Keys and values", bytes(&data["total_kv_size_bytes"])),
+            ("Disk used", bytes(&data["total_disk_used_bytes"])),
+            (
+                "Least disk free",
+                format!("{} for storage, {} for logs", free("storage"), free("log")),
+            ),
+        ]);
     }
     let found = number(&cluster["consistency"]["differences_found"]);
     if found > 0 {
         let first = word(&cluster["consistency"]["differences"][0]);
-        row(out, "Replicas", format!("differ in {found} pages: {first}"));
+        facts.push(("Replicas", format!("differ in {found} pages: {first}")));
     }
+    facts
 }
 
-fn workload_rows(out: &mut String, cluster: &Value) {
+/// What is asked of the database, and how fast it answers.
+pub fn workload_facts(cluster: &Value) -> Vec<(&'static str, String)> {
     let (workload, qos) = (&cluster["workload"], &cluster["qos"]);
-    if !workload.is_object() && !qos.is_object() {
-        return;
-    }
-    section(out, "Workload");
+    let mut facts = Vec::new();
     if workload.is_object() {
         let (operations, transactions) = (&workload["operations"], &workload["transactions"]);
         let moved = |what: &str| bytes(&workload["bytes"][what]["hz"]);
-        let reads = format!("{}, {}/s", rate(&operations["reads"]), moved("read"));
-        row(out, "Reads", reads);
-        let writes = format!("{}, {}/s", rate(&operations["writes"]), moved("written"));
-        row(out, "Writes", writes);
+        let of =
+            |what: &str, bytes: &str| format!("{}, {}/s", rate(&operations[what]), moved(bytes));
         let [begun, done, conflicted] =
             ["started", "committed", "conflicted"].map(|what| rate(&transactions[what]));
-        let text = format!("{begun} begun, {done} committed, {conflicted} in conflict");
-        row(out, "Transactions", text);
+        facts.extend([
+            ("Reads", of("reads", "read")),
+            ("Writes", of("writes", "written")),
+            (
+                "Transactions",
+                format!("{begun} begun, {done} committed, {conflicted} in conflict"),
+            ),
+        ]);
     }
     if qos.is_object() {
-        row(out, "Limit", limit(qos));
+        facts.push(("Limit", limit(qos)));
     }
     let probe = &cluster["latency_probe"];
     let ms = |field: &str| {
         let seconds = probe[format!("{field}_seconds")].as_f64();
         seconds.map_or("none".into(), |s| format!("{:.1} ms", s * 1000.0))
     };
-    if probe.is_object() {
+    if probe.is_object() && !facts.is_empty() {
         let (begin, read, commit) = (ms("transaction_start"), ms("read"), ms("commit"));
-        row(
-            out,
-            "Latency",
-            format!("{begin} to begin, {read} to read, {commit} to commit"),
-        );
+        let text = format!("{begin} to begin, {read} to read, {commit} to commit");
+        facts.push(("Latency", text));
     }
+    facts
+}
+
+fn facts(out: &mut String, title: &str, facts: &[(&'static str, String)]) {
+    if facts.is_empty() {
+        return;
+    }
+    section(out, title);
+    facts.iter().for_each(|(name, value)| row(out, name, value));
 }
 
 /// Whether the database lets in all that comes, and the reason if it does not.
@@ -369,79 +347,80 @@ fn newest(cluster: &Value) -> u64 {
         .unwrap_or(0)
 }
 
-fn server_rows(out: &mut String, cluster: &Value) {
-    let newest = newest(cluster);
-    let lag = |server: &Value, field: &str| {
-        let behind = newest.saturating_sub(number(&server[field]));
-        format!("{:.1} s", behind as f64 / 1e6)
-    };
-    let logs = |server: &Value| {
-        [
-            lag(server, "durable_version"),
-            bytes(&server["queue_bytes"]),
-            bytes(&server["memory_bytes"]),
-        ]
-    };
-    servers(
-        out,
-        "Log servers",
-        &cluster["log_servers"],
-        ["behind", "on disk", "in memory"],
-        logs,
-    );
-    let storage = |server: &Value| {
-        // Without the jumps of recoveries.
-        let behind = server["lag_seconds"].as_f64();
-        [
-            behind.map_or_else(|| lag(server, "version"), |s| format!("{s:.1} s")),
-            bytes(&server["disk_bytes"]),
-            bytes(&server["window_bytes"]),
-        ]
-    };
-    let titles = ["behind", "on disk", "in memory"];
-    servers(
-        out,
-        "Storage servers",
-        &cluster["storage_servers"],
-        titles,
-        storage,
-    );
-}
+/// What the rows of servers tell: how far they are behind, and what they have.
+const SERVER_TITLES: [&str; 4] = ["address", "behind", "on disk", "in memory"];
 
-/// A line for each server, by address.
-fn servers(
-    out: &mut String,
-    title: &str,
-    servers: &Value,
-    titles: [&str; 3],
-    columns: impl Fn(&Value) -> [String; 3],
-) {
-    let address = |server: &Value| {
-        let named = server["address"].as_str().or(server["id"].as_str());
-        named.unwrap_or("?").to_string()
-    };
-    let mut all: Vec<&Value> = list(servers).collect();
-    all.sort_by_key(|server| address(server));
-    if all.is_empty() {
-        return;
-    }
-    section(out, &format!("{title} ({})", all.len()));
-    let line =
-        |address: &str, [a, b, c]: [String; 3]| format!("  {address:<22}{a:>10}{b:>12}{c:>12}");
-    writeln!(out, "{}", line("address", titles.map(String::from))).expect(INFALLIBLE);
-    for server in all {
-        if server["unreachable"].as_bool() == Some(true) {
-            writeln!(out, "  {:<22} unreachable", address(server)).expect(INFALLIBLE);
+fn server_rows(out: &mut String, cluster: &Value) {
+    for (title, of) in [
+        ("Log servers", "log_servers"),
+        ("Storage servers", "storage_servers"),
+    ] {
+        let mut all = servers(cluster, of);
+        all.sort_by(|a, b| a.cells[0].cmp(&b.cells[0]));
+        if all.is_empty() {
             continue;
         }
+        section(out, &format!("{title} ({})", all.len()));
+        let line =
+            |[address, a, b, c]: &[String; 4]| format!("  {address:<22}{a:>10}{b:>12}{c:>12}");
+        let titles = SERVER_TITLES.map(String::from);
+        writeln!(out, "{}", line(&titles)).expect(INFALLIBLE);
+        for server in all {
+            let (address, state) = (&server.cells[0], server.state);
+            match state {
+                "unreachable" => writeln!(out, "  {address:<22} {state}"),
+                "" => writeln!(out, "{}", line(&server.cells)),
+                state => writeln!(out, "{}  {state}", line(&server.cells)),
+            }
+            .expect(INFALLIBLE);
+        }
+    }
+}
+
+/// A log server or a storage server.
+pub struct Server {
+    /// Address, how far it is behind, bytes on its disk, bytes in its memory.
+    pub cells: [String; 4],
+    /// What is wrong with it. Empty: nothing.
+    pub state: &'static str,
+    /// Infinite if it is not known.
+    pub behind_s: f64,
+}
+
+/// The servers of a kind: `log_servers` or `storage_servers`.
+pub fn servers(cluster: &Value, of: &str) -> Vec<Server> {
+    let (newest, is_log) = (newest(cluster), of == "log_servers");
+    let (version, memory, disk) = match is_log {
+        true => ("durable_version", "memory_bytes", "queue_bytes"),
+        false => ("version", "window_bytes", "disk_bytes"),
+    };
+    let row = |server: &Value| {
+        let named = server["address"].as_str().or(server["id"].as_str());
+        let address = named.unwrap_or("?").to_string();
+        let versions = newest.saturating_sub(number(&server[version]));
+        // A storage server's own number is without the jumps of recoveries.
+        let said = server["lag_seconds"].as_f64().filter(|_| !is_log);
+        let behind_s = said.unwrap_or(versions as f64 / 1e6);
         let state = match server {
-            _ if server["disk_full"] == true => "  disk full",
-            _ if server["counts"] == false => "  does not count",
+            _ if server["unreachable"] == true => "unreachable",
+            _ if server["disk_full"] == true => "disk full",
+            _ if server["counts"] == false => "does not count",
             _ => "",
         };
-        let shown = line(&address(server), columns(server));
-        writeln!(out, "{shown}{state}").expect(INFALLIBLE);
-    }
+        let is_silent = state == "unreachable";
+        let known = |text: String| if is_silent { "-".into() } else { text };
+        Server {
+            cells: [
+                address,
+                known(format!("{behind_s:.1} s")),
+                known(bytes(&server[disk])),
+                known(bytes(&server[memory])),
+            ],
+            state,
+            behind_s: if is_silent { f64::INFINITY } else { behind_s },
+        }
+    };
+    list(&cluster[of]).map(row).collect()
 }
 
 /// Size and limit of every stream, and how far its consumers lag.
@@ -518,25 +497,6 @@ mod tests {
             text.lines().all(|line| line.chars().count() <= COLUMNS),
             "{text}"
         );
-    }
-
-    #[test]
-    fn a_locked_and_a_new_database_are_told_apart() {
-        let mut document = serde_json::json!({"cluster": {
-            "database_available": true, "database_lock_state": {"locked": true, "lock_uid": "ab"},
-        }});
-        assert!(database(&document).starts_with("available, and locked with ab"));
-        document["cluster"]["database_available"] = false.into();
-        document["cluster"]["recovery_state"] =
-            serde_json::json!({"name": "configuration_never_created"});
-        assert!(database(&document).starts_with("not created"));
-        document["cluster"]["recovery_state"]["waits_for"] = "127.0.0.1:4500 holds data".into();
-        assert!(database(&document).starts_with("lost by the coordinators"));
-        document["cluster"]["recovery_state"]["description"] = "waiting_for_coordinators".into();
-        document["cluster"]["recovery_state"]["waits_for"] = "a cannot be reached".into();
-        assert_eq!(database(&document), "not created; a cannot be reached");
-        document["cluster"]["recovery_state"] = Value::Null;
-        assert_eq!(database(&document), "unavailable");
     }
 
     #[test]

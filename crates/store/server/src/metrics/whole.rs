@@ -23,6 +23,8 @@ metric! {
     REPLICAS_WANTED: Gauge = "plinth_replicas_wanted", "copies of each shard that are configured";
     REPLICAS_LOST: Gauge = "plinth_replicas_lost", "copies that the shard lacks that has the fewest";
     MOVING_BYTES: Gauge = "plinth_moving_bytes", "bytes of shards that are on their way to other servers";
+    STORAGE_LAG: Gauge = "plinth_storage_lag_seconds",
+        "how far the storage server that is furthest behind is behind the logs";
     MESSAGE: Gauge = "plinth_message", "1 for each kind of message that `plinth status` shows";
     PROCESSES: Gauge = "plinth_processes", "processes that the controller knows";
 }
@@ -95,6 +97,11 @@ fn add(out: &mut Samples, cluster: &Value) {
     if let Some(bytes) = cluster["data"]["moving_data"]["in_flight_bytes"].as_f64() {
         out.add(&MOVING_BYTES, &[], bytes);
     }
+    let servers = cluster["storage_servers"].as_array().into_iter().flatten();
+    let lags = servers.filter_map(|server| server["lag_seconds"].as_f64());
+    if let Some(most) = lags.reduce(f64::max) {
+        out.add(&STORAGE_LAG, &[], most);
+    }
     let processes = cluster["processes"].as_object().map_or(0, |all| all.len());
     out.add(&PROCESSES, &[], processes as f64);
     let messages = cluster["messages"].as_array().into_iter().flatten();
@@ -126,6 +133,7 @@ mod tests {
             },
             "messages": [{"name": "full_disk"}, {"name": "full_disk"}, {"name": "io_error"}],
             "processes": {"a": {}, "b": {}},
+            "storage_servers": [{"lag_seconds": 1.5}, {"unreachable": true}, {"lag_seconds": 0.25}],
         });
         let mut out = Samples::of_process(([10, 0, 0, 1], 1).into());
         add(&mut out, &cluster);
@@ -135,6 +143,7 @@ mod tests {
             r#"plinth_fault_tolerance{process="10.0.0.1:1",of="data"} 0"#,
             r#"plinth_message{process="10.0.0.1:1",name="full_disk"} 1"#,
             r#"plinth_moving_bytes{process="10.0.0.1:1"} 77"#,
+            r#"plinth_storage_lag_seconds{process="10.0.0.1:1"} 1.5"#,
             r#"plinth_processes{process="10.0.0.1:1"} 2"#,
             r#"plinth_replicas_lost{process="10.0.0.1:1"} 1"#,
         ] {

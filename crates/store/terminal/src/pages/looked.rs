@@ -2,8 +2,10 @@
 //! loopback address needs none, and is shown to who asks for it by an address: a foreign site whose name leads here is
 //! refused.
 
+use super::body::Body;
+use super::view::{Seen, Show, framed};
 use axum::Router;
-use axum::body::to_bytes;
+use axum::body::{Bytes, to_bytes};
 use axum::extract::Request;
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, HOST, LOCATION, REFERRER_POLICY,
@@ -13,45 +15,87 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use plinth_runtime::metric::page::Page;
+use plinth_runtime::{Duration, Instant, now};
 use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 
+const STYLE: &str = include_str!("page.css");
 /// Nothing runs, nothing comes from elsewhere, nobody shows it in a frame.
-const POLICY: &str = "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; \
+const POLICY: &str = "default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; frame-ancestors 'none'; \
     base-uri 'none'";
 const COOKIE_NAME: &str = "plinth_page";
 /// Of a form.
 const BODY_BYTES_MAX: usize = 1024;
 
-const FORM: &str = "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
-    <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-    <link rel=\"stylesheet\" href=\"/page.css\"><title>Plinth</title></head><body><h1>Plinth</h1>\
-    <form method=\"post\" action=\"/token\"><p><label>The token that <code>plinth keys page-token</code> shows:<br>\
-    <input type=\"password\" name=\"token\" autocomplete=\"off\" required></label></p>\
-    <p><button>Look</button></p></form></body></html>\n";
+/// A form that has not come after so long is given up.
+const FORM_LIMIT: Duration = Duration::from_secs(5);
+/// A page is made anew no sooner, however many look at it: a browser asks for it every five seconds.
+const SHOWN_ANEW: Duration = Duration::from_secs(2);
 
-/// The page at `/`, which `shown` makes each time.
-pub fn looked(shown: impl Fn() -> String + Clone + Send + Sync + 'static) -> Router {
-    let page = async move |headers: HeaderMap| {
+const FORM: &str = "<form method=\"post\" action=\"/token\"><p><label>The token that \
+    <code>plinth keys page-token</code> shows:<br>\
+    <input type=\"password\" name=\"token\" autocomplete=\"off\" required></label></p>\
+    <p><button>Look</button></p></form>";
+
+/// The page at `/`: what the status of `page` is, as `show` shows it.
+pub fn looked(page: Page, show: Show) -> Router {
+    let made: Arc<Mutex<Option<(Instant, Bytes)>>> = Arc::default();
+    let newest = move || {
+        let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = |(at, _): &&(Instant, Bytes)| at.elapsed() < SHOWN_ANEW;
+        if let Some((_, page)) = made.as_ref().filter(is_new) {
+            return page.clone();
+        }
+        let page = Bytes::from(Seen::of(&page).html(show));
+        *made = Some((now(), page.clone()));
+        page
+    };
+    let shown = async move |headers: HeaderMap| {
         // A browser sends a token to the name only for which it was given.
         if is_asked_by_address(&headers) || token_in_cookie(&headers).is_some() {
-            return html(shown());
+            return html(newest());
         }
-        let why = "ask for this page by an address, or as localhost\n";
-        (StatusCode::MISDIRECTED_REQUEST, why).into_response()
+        elsewhere()
     };
-    Router::new().route("/", get(page)).layer(from_fn(closed))
+    Router::new().route("/", get(shown)).layer(from_fn(closed))
+}
+
+/// What somebody is told who comes by a name that may be anybody's.
+fn elsewhere() -> Response {
+    let why = "ask for this page by an address, or as localhost\n";
+    (StatusCode::MISDIRECTED_REQUEST, why).into_response()
+}
+
+/// Refuses a foreign site whose name leads to a loopback address here. Pages of one word are no site's.
+pub async fn refuse_foreign(request: Request, next: Next) -> Response {
+    let host = request.headers().get(HOST).map(HeaderValue::as_bytes);
+    let is_word = host.is_none_or(|host| !host.contains(&b'.'));
+    match is_word || is_asked_by_address(request.headers()) {
+        true => next.run(request).await,
+        false => elsewhere(),
+    }
 }
 
 /// What is shown to who has no token yet: a form for it, and the style of all pages.
-pub fn form(style: &'static str) -> Router {
-    let style = async move || ([(CONTENT_TYPE, "text/css; charset=utf-8")], style);
+pub fn form() -> Router {
+    let mut title = Body::default();
+    title.title("Plinth");
+    let page = framed("Plinth", false, &[&title]).replace("</body>", &format!("{FORM}</body>"));
+    let page = Bytes::from(page);
+    // It is the same each time, and the page renews itself often.
+    let kind = [
+        (CONTENT_TYPE, "text/css; charset=utf-8"),
+        (CACHE_CONTROL, "max-age=60"),
+    ];
+    let style = async move || (kind, STYLE);
     Router::new()
-        .route("/token", get(async || html(FORM.into())).post(take))
+        .route("/token", get(async move || html(page.clone())).post(take))
         .route("/page.css", get(style))
         .layer(from_fn(closed))
 }
 
-fn html(page: String) -> Response {
+fn html(page: Bytes) -> Response {
     ([(CONTENT_TYPE, "text/html; charset=utf-8")], page).into_response()
 }
 
@@ -66,14 +110,17 @@ async fn closed(request: Request, next: Next) -> Response {
     ];
     for (name, value) in rules {
         let value = HeaderValue::from_static(value);
-        response.headers_mut().insert(name, value);
+        response.headers_mut().entry(name).or_insert(value);
     }
     response
 }
 
 /// Takes the form: the browser keeps the token, and sends it to this page alone.
 async fn take(request: Request) -> Response {
-    let body = to_bytes(request.into_body(), BODY_BYTES_MAX).await;
+    let read = to_bytes(request.into_body(), BODY_BYTES_MAX);
+    let Ok(body) = tokio::time::timeout(FORM_LIMIT, read).await else {
+        return (StatusCode::REQUEST_TIMEOUT, "the form has not come\n").into_response();
+    };
     let text = body.map(|body| String::from_utf8_lossy(&body).into_owned());
     let token = text.unwrap_or_default();
     let token = token.strip_prefix("token=").unwrap_or_default().trim();

@@ -1,5 +1,6 @@
 //! A cluster of real processes on free loopback ports, started by `plinth dev` in its own directory.
 
+pub mod browser;
 pub mod certificates;
 pub mod client_programs;
 pub mod farm;
