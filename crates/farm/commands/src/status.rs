@@ -10,6 +10,7 @@ use plinth_terminal::Outcome;
 use plinth_terminal::connect::telling;
 use plinth_terminal::numbers::seconds_within;
 use plinth_terminal::wording::counted;
+use plinth_terminal::wrap::{folded, room};
 use serde_json::{Value, json};
 
 #[derive(clap::Args, Debug)]
@@ -32,7 +33,7 @@ pub async fn run(arguments: &Arguments) -> Outcome {
     let seen = telling(survey(&caller, &file, limit), arguments.timeout, why).await;
     match arguments.json {
         true => println!("{:#}", as_json(&seen)),
-        false => println!("{}", text(&seen)),
+        false => println!("{}", folded(&text(&seen), room().unwrap_or(usize::MAX))),
     }
     match seen.serves() {
         true => Ok(()),
