@@ -15,7 +15,7 @@ use plinth_coordination::{
 };
 use plinth_farm_server::{Survey, caller, memory_directory, survey};
 use plinth_rpc::Transport;
-use plinth_runtime::disk::DirLock;
+use plinth_runtime::disk::{self, DirLock};
 use plinth_runtime::net::Chosen;
 use plinth_runtime::{Duration, Either, now, race, sleep};
 use plinth_terminal::children::{self, CHECK_INTERVAL, Supervised, first_end};
@@ -143,8 +143,7 @@ impl Fleet {
         if lock.is_some() {
             former::await_end(above, &path, memory_of).await;
         }
-        let mut claims = Claims::default();
-        claims.take(listeners(first, pages_port, shape.machines))?;
+        let claims = Claims::of(listeners(first, pages_port, shape.machines))?;
         let (is_kept, kept_id) = (kept.is_some(), kept.clone().unwrap_or_default());
         let id = kept.unwrap_or_else(|| format!("{:016x}", plinth_runtime::random::u64()));
         if lock.is_some() {
@@ -154,13 +153,11 @@ impl Fleet {
         }
         let directory = former::directory(above, &id);
         let cannot = cannot_use(above);
-        let made = plinth_runtime::disk::create_dir_all(above).await;
-        made.map_err(cannot)?;
+        disk::create_dir_all(above).await.map_err(cannot)?;
         if lock.is_none() {
             lock = Some(former::lock(above).await?);
         }
-        let made = plinth_runtime::disk::create_dir_all(&directory).await;
-        made.map_err(cannot)?;
+        disk::create_dir_all(&directory).await.map_err(cannot)?;
         let named = 0..coordinators(shape.machines);
         let mut file = ClusterFile::new(
             FARM_DESCRIPTION,

@@ -24,6 +24,16 @@ pub struct Claims {
 }
 
 impl Claims {
+    /// As [`Claims::take`], of nothing before.
+    ///
+    /// # Errors
+    /// A line for the user.
+    pub fn of(wanted: impl IntoIterator<Item = (SocketAddr, Chosen)>) -> Outcome<Claims> {
+        let mut claims = Claims::default();
+        claims.take(wanted)?;
+        Ok(claims)
+    }
+
     /// Claims addresses. Refuses the first that another command has claimed, at which somebody listens, or that is
     /// wanted twice. Nobody listens at them when this returns. What was claimed before stays claimed.
     ///
