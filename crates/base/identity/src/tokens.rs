@@ -167,15 +167,7 @@ pub fn verify(
     audience: &str,
     now: u64,
 ) -> Result<Grant, TokenError> {
-    if token.len() > TOKEN_BYTES_MAX {
-        return Err(TokenError::TooLong(token.len()));
-    }
-    let mut parts = token.split(|byte| *byte == b'.');
-    let (Some(header), Some(claims), Some(signature), None) =
-        (parts.next(), parts.next(), parts.next(), parts.next())
-    else {
-        return Err(TokenError::Malformed("it does not have three parts"));
-    };
+    let [header, claims, signature] = parts(token)?;
     let signed = &token[..header.len() + 1 + claims.len()];
     let name = claims::key_name(&decoded(header, "its header is not base64url")?)?;
     let Some(key) = keys.0.get(&name) else {
@@ -191,6 +183,30 @@ pub fn verify(
         audience,
         now,
     )
+}
+
+/// The name of the key that has signed `token`, as it says, and what it says that it grants. Nothing is verified: this
+/// is for people who look at one, and gives nobody a right.
+///
+/// # Errors
+/// It is no token.
+pub fn said(token: &[u8]) -> Result<(String, Claims), TokenError> {
+    let [header, claims, _] = parts(token)?;
+    let name = claims::key_name(&decoded(header, "its header is not base64url")?)?;
+    let claims = claims::said(&decoded(claims, "its claims are not base64url")?)?;
+    Ok((name, claims))
+}
+
+/// Header, claims and signature, each in base64url.
+fn parts(token: &[u8]) -> Result<[&[u8]; 3], TokenError> {
+    if token.len() > TOKEN_BYTES_MAX {
+        return Err(TokenError::TooLong(token.len()));
+    }
+    let mut parts = token.split(|byte| *byte == b'.');
+    match [parts.next(), parts.next(), parts.next(), parts.next()] {
+        [Some(header), Some(claims), Some(signature), None] => Ok([header, claims, signature]),
+        _ => Err(TokenError::Malformed("it does not have three parts")),
+    }
 }
 
 fn decoded(part: &[u8], otherwise: &'static str) -> Result<Vec<u8>, TokenError> {

@@ -15,11 +15,12 @@ use plinth_coordination::{
 };
 use plinth_farm_server::{Survey, caller, memory_directory, survey};
 use plinth_rpc::Transport;
-use plinth_runtime::disk::DirLock;
+use plinth_runtime::disk::{self, DirLock};
 use plinth_runtime::net::Chosen;
 use plinth_runtime::{Duration, Either, now, race, sleep};
 use plinth_terminal::children::{self, CHECK_INTERVAL, Supervised, first_end};
-use plinth_terminal::{Outcome, keys, ports};
+use plinth_terminal::ports::Claims;
+use plinth_terminal::{Outcome, keys};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -65,6 +66,8 @@ pub struct Fleet {
     transport: Transport,
     /// Keeps other clusters out of the directory.
     _lock: Option<DirLock>,
+    /// Keeps others from its ports before the machines listen there, and while one is started again.
+    _claims: Claims,
 }
 
 /// The port of the first machine, and the one without `--port`.
@@ -140,7 +143,7 @@ impl Fleet {
         if lock.is_some() {
             former::await_end(above, &path, memory_of).await;
         }
-        ports::check_free(listeners(first, pages_port, shape.machines))?;
+        let claims = Claims::of(listeners(first, pages_port, shape.machines))?;
         let (is_kept, kept_id) = (kept.is_some(), kept.clone().unwrap_or_default());
         let id = kept.unwrap_or_else(|| format!("{:016x}", plinth_runtime::random::u64()));
         if lock.is_some() {
@@ -150,11 +153,11 @@ impl Fleet {
         }
         let directory = former::directory(above, &id);
         let cannot = cannot_use(above);
-        let made = plinth_runtime::disk::create_dir_all(&directory).await;
-        made.map_err(cannot)?;
+        disk::create_dir_all(above).await.map_err(cannot)?;
         if lock.is_none() {
             lock = Some(former::lock(above).await?);
         }
+        disk::create_dir_all(&directory).await.map_err(cannot)?;
         let named = 0..coordinators(shape.machines);
         let mut file = ClusterFile::new(
             FARM_DESCRIPTION,
@@ -176,6 +179,7 @@ impl Fleet {
             transport: caller(&file),
             file,
             _lock: lock,
+            _claims: claims,
         })
     }
 

@@ -18,6 +18,7 @@ use plinth_terminal::shell::complete::{Completer, complete};
 use plinth_terminal::shell::help::{ESCAPING, Help, page};
 use plinth_terminal::shell::runner;
 use plinth_terminal::shell::words::split;
+use plinth_terminal::wrap::{folded, room};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 
@@ -334,7 +335,7 @@ impl Session<'_> {
             Statement::Status => {
                 let seen = survey(&caller(&self.file), &self.file, LOOK_LIMIT).await;
                 Ok(Answer::Whole {
-                    text: status_text(&seen),
+                    text: folded(&status_text(&seen), room().unwrap_or(usize::MAX)),
                     document: as_json(&seen),
                     rows: None,
                 })
@@ -467,8 +468,7 @@ mod tests {
 
     #[test]
     fn every_statement_is_in_a_group_on_one_screen_and_has_a_page_and_an_example() {
-        check(&HELP);
-        assert!(HELP.subjects().all(|subject| help(Some(subject)).is_ok()));
+        check(&HELP, |of| help(Some(of).filter(|of| !of.is_empty())));
         for page in HELP.pages() {
             let found = Session::parse(page.example);
             assert!(found.is_ok(), "{}: {found:?}", page.example);

@@ -13,6 +13,7 @@ use plinth_terminal::numbers::seconds_within;
 use plinth_terminal::pages::body::Body;
 use plinth_terminal::pages::view::{Head, show_rows, texts};
 use plinth_terminal::wording::counted;
+use plinth_terminal::wrap::{folded, room};
 use serde_json::{Value, json};
 
 /// How long the coordinators are waited for before the page says that they do not answer.
@@ -38,7 +39,7 @@ pub async fn run(arguments: &Arguments) -> Outcome {
     let seen = telling(survey(&caller, &file, limit), arguments.timeout, why).await;
     match arguments.json {
         true => println!("{:#}", as_json(&seen)),
-        false => println!("{}", text(&seen)),
+        false => println!("{}", folded(&text(&seen), room().unwrap_or(usize::MAX))),
     }
     match seen.serves() {
         true => Ok(()),

@@ -224,17 +224,28 @@ pub async fn run(
             done(bench.compare(workload, clients).await?);
         }
     }
-    if !plan.keep {
+    match plan.keep {
+        true => Ok(()),
+        false => clean(plan).await,
+    }
+}
+
+/// Removes the nodes of a run from all servers.
+///
+/// # Errors
+/// One line: which server, and what is wrong.
+pub fn clean(plan: &Plan) -> Boxed<'_, Result<(), String>> {
+    Box::pin(async move {
         for server in &plan.servers {
             let removed = setup::remove(&server.addresses).await;
             removed.map_err(|why| at(server, &why))?;
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// An error line that names the server.
-fn at(server: &Server, why: &str) -> String {
+pub(crate) fn at(server: &Server, why: &str) -> String {
     format!("server {} at {}: {why}", server.name, server.addresses[0])
 }
 

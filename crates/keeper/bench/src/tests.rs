@@ -1,5 +1,6 @@
 //! The load against servers that behave well or badly, in the simulator.
 
+use super::claim::claim;
 use super::mix::{Kind, Workload};
 use super::run::{Compared, Plan, Server, run};
 use super::{markdown, report};
@@ -185,8 +186,8 @@ impl Fake {
     }
 }
 
-/// Runs the plan with a server of each fault.
-fn bench(names: &[&str], faults: &[Fault]) -> Result<(Plan, Vec<Compared>), String> {
+/// A server of each fault, and a plan for them.
+fn planned(names: &[&str], faults: &[Fault]) -> (Simulation, Plan) {
     let simulation = Simulation::new(1, SimConfig::default());
     let mut servers = Vec::new();
     for (machine, fault) in (1..).zip(faults.iter().copied()) {
@@ -238,6 +239,12 @@ fn bench(names: &[&str], faults: &[Fault]) -> Result<(Plan, Vec<Compared>), Stri
         cores: 2,
         has_own_cores: false,
     };
+    (simulation, plan)
+}
+
+/// Runs the plan with a server of each fault.
+fn bench(names: &[&str], faults: &[Fault]) -> Result<(Plan, Vec<Compared>), String> {
+    let (simulation, plan) = planned(names, faults);
     let measured = Rc::new(RefCell::new(Vec::new()));
     let (ours, of_run) = (measured.clone(), plan.clone());
     let running =
@@ -342,4 +349,24 @@ fn sessions_that_are_disturbed_go_on_over_another_connection_or_are_counted_as_l
         );
         assert!(sessions["longest_gap_s"]["max"].as_f64() > Some(0.0));
     }
+}
+
+#[test]
+fn a_bench_is_refused_while_another_one_has_the_server() {
+    let (simulation, plan) = planned(&["reads-50"], &[Fault::None, Fault::None]);
+    let second = Plan {
+        servers: plan.servers[1..].to_vec(),
+        peer: 0,
+        ..plan.clone()
+    };
+    let claiming = async move {
+        let own = claim(&second).await.expect("nobody has it");
+        let line = claim(&plan).await.err().expect("the other has one of them");
+        assert!(line.contains("another `plinth keeper bench'"), "{line}");
+        own.end().await;
+        let all = claim(&plan).await.expect("what was refused holds nothing");
+        all.end().await;
+    };
+    let ended = simulation.run_until(claiming, Duration::from_secs(60));
+    ended.expect("it comes to its end");
 }

@@ -1,7 +1,9 @@
 //! `plinth keeper bench`: servers that speak ZooKeeper's protocol, side by side.
 
+use plinth_keeper_bench::claim::claim;
 use plinth_keeper_bench::mix::Workload;
-use plinth_keeper_bench::run::{Disturbance, Part, Plan, Server, reach, run as run_all};
+use plinth_keeper_bench::run::{Disturbance, Part, Plan, Server, clean, reach, run as run_all};
+use plinth_keeper_bench::tree::ROOT;
 use plinth_keeper_bench::{markdown, report};
 use plinth_measure::runs::parse_runs;
 use plinth_measure::{Calibration, server_cpu};
@@ -11,7 +13,7 @@ use plinth_terminal::commands::{Commands, wrong_usage};
 use plinth_terminal::numbers::{bytes_within, within};
 use plinth_terminal::outputs::why_not_read;
 use plinth_terminal::outputs::{check_writable, write_page};
-use plinth_terminal::process::raise_file_limit;
+use plinth_terminal::process::{raise_file_limit, unless_interrupted};
 use plinth_terminal::seconds::{parse_positive, parse_seconds};
 use plinth_terminal::wording::counted;
 use plinth_terminal::{Outcome, connect, ports};
@@ -218,33 +220,67 @@ fn measure(arguments: &Run) -> Outcome {
     raise_file_limit();
     connect::block_on(async {
         reach(&plan).await?;
-        let calibration =
-            Calibration::of(arguments.calibration.as_deref(), &arguments.directory).await?;
-        plinth_terminal::say!("plinth: seed {}", plan.seed);
-        let mut objects: Vec<Value> = Vec::new();
-        let mut written = Ok(());
-        let outcome = run_all(
-            &plan,
-            |line| plinth_terminal::say!("plinth: {line}"),
-            |compared| {
-                let mut measured = report::objects(&plan, &compared);
-                if !arguments.json {
-                    print!("{}", report::lines(&measured));
-                }
-                for object in &mut measured {
-                    object["calibration"] = calibration.to_json();
-                }
-                if arguments.json {
-                    measured.iter().for_each(|object| println!("{object}"));
-                }
-                objects.append(&mut measured);
-                // What was measured before the run ends, however it does, is still worth something.
-                written = write(arguments, &objects);
-            },
-        )
-        .await;
-        written.and(outcome)
+        let claims = claim(&plan).await?;
+        let measured = unless_interrupted(measure_on(arguments, &plan)).await?;
+        let outcome = match measured {
+            Some(outcome) => outcome,
+            None => Err(leave(&plan).await),
+        };
+        claims.end().await;
+        outcome
     })
+}
+
+/// What is said of nodes that a run has not removed.
+fn stays() -> String {
+    format!(
+        "what is left of it below {ROOT} is removed by the next run, or by `deleteall {ROOT}' in a shell"
+    )
+}
+
+/// Removes what a run has made that was interrupted, unless it is to stay. The line about it.
+async fn leave(plan: &Plan) -> String {
+    let line = "keeper bench: it was interrupted";
+    if plan.keep {
+        return format!("{line}; {}", stays());
+    }
+    plinth_terminal::say!(
+        "plinth: interrupted; removing what is below {ROOT}; once more: it stays"
+    );
+    let removed = unless_interrupted(clean(plan)).await;
+    match removed.and_then(|removed| removed.unwrap_or(Err("it was not waited for".into()))) {
+        Ok(()) => format!("{line}; what it had made is removed"),
+        Err(why) => format!("{line}, and not all is removed: {why}; {}", stays()),
+    }
+}
+
+async fn measure_on(arguments: &Run, plan: &Plan) -> Outcome {
+    let calibration =
+        Calibration::of(arguments.calibration.as_deref(), &arguments.directory).await?;
+    plinth_terminal::say!("plinth: seed {}", plan.seed);
+    let mut objects: Vec<Value> = Vec::new();
+    let mut written = Ok(());
+    let outcome = run_all(
+        plan,
+        |line| plinth_terminal::say!("plinth: {line}"),
+        |compared| {
+            let mut measured = report::objects(plan, &compared);
+            if !arguments.json {
+                print!("{}", report::lines(&measured));
+            }
+            for object in &mut measured {
+                object["calibration"] = calibration.to_json();
+            }
+            if arguments.json {
+                measured.iter().for_each(|object| println!("{object}"));
+            }
+            objects.append(&mut measured);
+            // What was measured before the run ends, however it does, is still worth something.
+            written = write(arguments, &objects);
+        },
+    )
+    .await;
+    written.and(outcome.map_err(|line| format!("{line}; {}", stays())))
 }
 
 fn make_page(arguments: &Report) -> Outcome {

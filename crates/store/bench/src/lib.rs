@@ -26,6 +26,7 @@ use plinth_client::connect;
 use plinth_coordination::ClusterFile;
 use plinth_foreign::Library;
 use plinth_runtime::Boxed;
+use plinth_runtime::real::spawn_worker;
 use std::path::PathBuf;
 
 /// Runs the plan with Plinth's own client. The error is one line.
@@ -36,23 +37,30 @@ pub fn run(plan: Plan, file: ClusterFile) -> Boxed<'static, Result<Measured, Str
     Box::pin(run::run(plan, move || connect(file.clone())))
 }
 
-/// As [`lodging::look`].
-pub fn look(
+/// As [`lodging::lodge`].
+pub fn lodge(
     rows: u64,
     beside_others: bool,
+    run: String,
     file: ClusterFile,
 ) -> Boxed<'static, Result<bool, String>> {
-    Box::pin(async move { lodging::look(&connect(file), rows, beside_others).await })
+    Box::pin(async move { lodging::lodge(&connect(file), rows, beside_others, &run).await })
 }
 
-/// As [`lodging::mark`].
-pub fn mark(rows: u64, is_loaded: bool, file: ClusterFile) -> Boxed<'static, Result<(), String>> {
-    Box::pin(async move { lodging::mark(&connect(file), rows, is_loaded).await })
+/// As [`lodging::live`], in a thread of its own: a loop that measures the machine is late.
+pub fn live(run: String, file: ClusterFile) {
+    let living = async move || lodging::live(&connect(file), &run).await;
+    drop(spawn_worker("bench beats", living)); // it ends with its table, or with the process
+}
+
+/// As [`lodging::loaded`].
+pub fn loaded(run: String, stays: bool, file: ClusterFile) -> Boxed<'static, Result<(), String>> {
+    Box::pin(async move { lodging::loaded(&connect(file), &run, stays).await })
 }
 
 /// As [`lodging::clear`].
-pub fn clear(file: ClusterFile) -> Boxed<'static, Result<(), String>> {
-    Box::pin(async move { lodging::clear(&connect(file)).await })
+pub fn clear(run: String, file: ClusterFile) -> Boxed<'static, Result<(), String>> {
+    Box::pin(async move { lodging::clear(&connect(file), &run).await })
 }
 
 /// As [`run()`], with a library that has opened the cluster of this file before.

@@ -10,7 +10,7 @@ use plinth_coordination::ClusterFile;
 use plinth_foreign::Library;
 use plinth_measure::runs::{parse_runs, sets};
 use plinth_measure::{Calibration, grouped, server_cpu};
-use plinth_runtime::Duration;
+use plinth_runtime::{Duration, random};
 use plinth_terminal::choices::{among, none_such};
 use plinth_terminal::commands::Commands;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
@@ -261,6 +261,8 @@ fn now_does(arguments: &Run, what: &str) {
 /// The table of a run.
 struct Table {
     file: ClusterFile,
+    /// The id of this run, as the table is marked with.
+    run: String,
     rows: u64,
     /// It was there before.
     is_found: bool,
@@ -271,7 +273,12 @@ struct Table {
 impl Table {
     async fn find(arguments: &Run, connection: &Connection) -> Outcome<Table> {
         let (file, rows) = (connection.coordinators.file(), arguments.rows);
-        let is_found = plinth_bench::look(rows, arguments.force, file.clone()).await?;
+        let run = format!("{:016x}", random::u64());
+        let found = plinth_bench::lodge(rows, arguments.force, run.clone(), file.clone());
+        let is_found = found.await?;
+        if !is_found {
+            plinth_bench::live(run.clone(), file.clone());
+        }
         let stays = format!(
             "its table stays in the database; `plinth cli -C {} --exec '{}'' clears it",
             pasted(&connection.path),
@@ -279,6 +286,7 @@ impl Table {
         );
         let table = Table {
             file,
+            run,
             rows,
             is_found,
             stays,
@@ -293,7 +301,6 @@ impl Table {
         if self.is_found {
             return Ok(());
         }
-        plinth_bench::mark(self.rows, false, self.file.clone()).await?;
         if plan.workload.is_bulk_load() {
             return Ok(());
         }
@@ -308,7 +315,11 @@ impl Table {
         };
         let loaded = plinth_bench::run(load, self.file.clone()).await?;
         whole(&loaded)?;
-        plinth_bench::mark(self.rows, true, self.file.clone()).await
+        self.is_loaded(arguments).await
+    }
+
+    async fn is_loaded(&self, arguments: &Run) -> Outcome {
+        plinth_bench::loaded(self.run.clone(), arguments.keep, self.file.clone()).await
     }
 
     /// Clears what this run has made.
@@ -317,7 +328,7 @@ impl Table {
             now_does(arguments, &self.stays);
             return Ok(());
         }
-        let cleared = plinth_bench::clear(self.file.clone()).await;
+        let cleared = plinth_bench::clear(self.run.clone(), self.file.clone()).await;
         cleared.map_err(|error| format!("{error}; {}", self.stays))
     }
 }
@@ -370,7 +381,7 @@ async fn measure_in(
     print_measured(&measured, &calibration, arguments.json);
     if workload.is_bulk_load() {
         whole(&measured)?;
-        return plinth_bench::mark(arguments.rows, true, table.file.clone()).await;
+        return table.is_loaded(arguments).await;
     }
     match measured.counted.first_error {
         Some(error) if measured.counted.transactions == 0 => Err(format!(

@@ -30,9 +30,10 @@ use plinth_terminal::children::{self, Supervised, first_end, keep_alive, stop};
 use plinth_terminal::choices::{among, expected};
 use plinth_terminal::connect::{self, Connection, telling};
 use plinth_terminal::numbers::within;
+use plinth_terminal::ports::Claims;
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::wording::{counted, pasted};
-use plinth_terminal::{Outcome, keys, ports};
+use plinth_terminal::{Outcome, keys};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -147,12 +148,13 @@ fn run(arguments: Arguments) -> Outcome {
         let path = arguments.data_dir.join(cluster_file::DEFAULT_NAME);
         Tenant::Cluster.check(&arguments.data_dir).await?;
         let is_new = Made::load(&arguments.data_dir).await?.is_none();
+        let mut claims = Claims::default();
         if is_new && ports_in(&arguments.data_dir).await?.is_empty() {
-            checked_plan(&arguments).await?; // a command that is refused leaves nothing
+            checked_plan(&arguments, &mut claims).await?; // a command that is refused leaves nothing
         }
         check_is_own(&arguments, &path).await?;
         let _lock = lock(&arguments.data_dir).await?;
-        let plan = checked_plan(&arguments).await?;
+        let plan = checked_plan(&arguments, &mut claims).await?;
         let cluster = prepare(&arguments, &path, &plan).await?;
         let servers = (0..plan.processes).map(|i| start(&arguments, &plan, &path, i));
         let mut servers: Vec<Supervised> = servers.collect::<Outcome<_>>()?;
@@ -200,10 +202,10 @@ async fn ports_in(directory: &Path) -> Outcome<BTreeSet<u16>> {
     Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
 }
 
-/// The plan, whose ports nobody has.
-async fn checked_plan(arguments: &Arguments) -> Outcome<Plan> {
+/// The plan, whose ports nobody has; they are claimed.
+async fn checked_plan(arguments: &Arguments, claims: &mut Claims) -> Outcome<Plan> {
     let plan = plan(arguments).await?;
-    ports::check_free(listeners(arguments, &plan))?;
+    claims.take(listeners(arguments, &plan))?;
     Ok(plan)
 }
 

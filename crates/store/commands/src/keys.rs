@@ -90,8 +90,13 @@ enum Command {
     /// Show the ids of the keys, and who has them
     #[command(after_help = plinth_terminal::examples(&[
         ("plinth keys list -C plinth.cluster", "The ids, not the keys"),
+        ("plinth keys list client.keys", "Of a file that `derive` wrote"),
     ]))]
-    List,
+    List {
+        /// The key file itself [default: that beside the cluster file]
+        #[arg(value_name = "KEYFILE", conflicts_with = "cluster_file")]
+        file: Option<PathBuf>,
+    },
     /// Show the token with which others read the server's page of metrics from afar
     #[command(after_help = plinth_terminal::examples(&[
         ("plinth keys page-token -C plinth.cluster", "For the configuration of Prometheus"),
@@ -289,7 +294,8 @@ fn list_json(file: &KeyFile) -> Value {
     })
 }
 
-fn list(file: &KeyFile) -> Done {
+/// The ids of keys, and whose they are.
+pub fn list(file: &KeyFile) -> Done {
     let keys = file.keys().map(|key| {
         let lower = derived(key).map(|lower| format!("{} {}", lower.identity(), lower.id()));
         let lower: Vec<String> = lower.collect();
@@ -303,6 +309,11 @@ fn list(file: &KeyFile) -> Done {
 }
 
 async fn carry_out(arguments: Arguments) -> Outcome {
+    if let Command::List { file: Some(file) } = &arguments.command {
+        let (line, object) = list(&found(file).await?);
+        tell(arguments.json, &line, &object);
+        return Ok(());
+    }
     let given = arguments.cluster_file.as_deref();
     let cluster_file = match arguments.command {
         // There need be no cluster file yet, and nobody wants new keys where those of the machine may come to be.
@@ -349,7 +360,7 @@ async fn done(command: Command, cluster_file: PathBuf, path: &Path) -> Outcome<D
         }
         Command::Open { whom } => open_to(path, whom).await?,
         Command::Close => open_to(path, Identity::Nobody).await?,
-        Command::List => list(&found(path).await?),
+        Command::List { .. } => list(&found(path).await?),
         Command::PageToken => {
             let tokens = Keyring::new(&found(path).await?).page_tokens();
             let token = tokens.first().expect("every key gives a reader's");

@@ -1,5 +1,7 @@
 //! `plinth token`: keys that sign tokens, and the tokens. Whoever shows a token may do what it grants.
 
+mod show;
+
 use bytes::Bytes;
 use plinth_coordination::ClusterFile;
 use plinth_core::key::unprintable;
@@ -73,6 +75,20 @@ enum Command {
         ),
     ]))]
     Sign(SignArguments),
+    /// Show what a token grants, for whom and how long; or of a file with keys whose they are. Never a secret
+    #[command(after_help = plinth_terminal::examples(&[
+        ("plinth token show web.token", "Prefixes, tenants, clusters, and when it is over"),
+        ("plinth token show web.sign", "The name of a signing key"),
+        ("plinth token show - < web.token", "From standard input"),
+    ]))]
+    Show {
+        /// A file with a token, a signing key or a cluster's keys; - for standard input
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(clap::Args, Debug)]
@@ -171,7 +187,7 @@ fn load(path: &Path) -> Outcome<SigningKey> {
 
 plinth_terminal::command!(
     "token",
-    "Make keys that sign tokens, and sign tokens: grants of a part of a database to clients",
+    "Make keys that sign tokens; sign and show tokens: grants of a part of a database to clients",
     Commands<Command> => run
 );
 
@@ -196,6 +212,11 @@ fn run(Commands { command }: Commands<Command>) -> Outcome {
             let (name, public) = (key.name(), key.public().to_string());
             let object = json!({"name": name, "public": public});
             tell(json, &format!("{name} {public}"), &object);
+            Ok(())
+        }
+        Command::Show { file, json } => {
+            let (line, object) = show::show(&file)?;
+            tell(json, &line, &object);
             Ok(())
         }
         Command::Sign(arguments) => {

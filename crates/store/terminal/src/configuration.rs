@@ -9,8 +9,8 @@
 //! Entries become flags before those of the command line, so they are checked as flags are. Each is first tried alone,
 //! so that an error names its line.
 
-use crate::Outcome;
 use crate::knobs::parse_knobs;
+use crate::{Outcome, sources};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command};
 use std::error::Error as _;
@@ -76,6 +76,10 @@ pub fn with_file(program: Command, arguments: Vec<OsString>) -> Outcome<Vec<OsSt
         let is_said = names(entry.flag).any(|name| is_said(said, &name));
         // Each knob has a name: what the command line says later of the same one counts.
         if !is_said || entry.flag.get_long() == Some(KNOB) {
+            let place = format!("{}, line {}", path.display(), entry.line);
+            for flag in names(entry.flag).filter(|flag| flag.starts_with("--")) {
+                sources::note_entry(flag, &entry.name, place.clone());
+            }
             all.extend(entry.arguments.into_iter().map(OsString::from));
         }
     }
@@ -107,8 +111,22 @@ fn missing(command: &Command, arguments: &[OsString]) -> Option<String> {
 /// A line of the file.
 pub struct Entry<'a> {
     pub flag: &'a Arg,
+    /// What the file calls it, and in which line, from 1.
+    pub name: String,
+    pub line: usize,
     /// The same on the command line.
     pub arguments: Vec<String>,
+}
+
+impl<'a> Entry<'a> {
+    fn new(flag: &'a Arg, name: &str, arguments: Vec<String>) -> Entry<'a> {
+        Entry {
+            flag,
+            name: name.to_owned(),
+            line: 0,
+            arguments,
+        }
+    }
 }
 
 /// What is wrong, and in which line, from 1; 0 if it is in none.
@@ -152,7 +170,8 @@ pub fn parse<'a>(command: &'a Command, text: &str) -> Result<Vec<Entry<'a>>, Wro
         }
         let at = line(name.span().start);
         let entry = entry(command, name.get_ref(), value.get_ref());
-        entries.extend(entry.map_err(|what| (at, what))?);
+        let entry = entry.map_err(|what| (at, what))?;
+        entries.extend(entry.map(|entry| Entry { line: at, ..entry }));
     }
     Ok(entries)
 }
@@ -163,8 +182,14 @@ fn unquoted(command: &Command, written: &str) -> Option<String> {
     let (name, value) = (name.trim(), value.split('#').next()?.trim());
     let is_known = value.parse::<f64>().is_ok() || value.parse::<bool>().is_ok();
     let is_text = !is_known && !value.is_empty() && !value.starts_with(['"', '\'', '[', '{']);
-    of_name(command, name).filter(|_| is_text)?;
-    Some(format!("a text stands in quotes: {name} = \"{value}\""))
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if name.is_empty() || !name.chars().all(is_name) || !is_text {
+        return None;
+    }
+    Some(match of_name(command, name) {
+        Some(_) => format!("a text stands in quotes: {name} = \"{value}\""),
+        None => unknown(command, name),
+    })
 }
 
 /// The entries of a table of knobs, each with its own line.
@@ -180,13 +205,14 @@ fn knobs_of<'a>(
         let value = scalar(knob.get_ref(), value.get_ref());
         let value = value.map(|value| format!("{}={value}", knob.get_ref()));
         let entry = value.and_then(|value| entry(command, KNOB, &DeValue::String(value.into())));
-        let entry = entry.map_err(|what| (line(knob.span().start), what))?;
-        entries.extend(entry);
+        let at = line(knob.span().start);
+        let entry = entry.map_err(|what| (at, what))?;
+        entries.extend(entry.map(|entry| Entry { line: at, ..entry }));
     }
     Ok(entries)
 }
 
-/// The entry of a line; none if it leaves a switch off.
+/// The entry of a line, which the caller knows; none if it leaves a switch off.
 fn entry<'a>(command: &'a Command, name: &str, value: &DeValue<'_>) -> Outcome<Option<Entry<'a>>> {
     if ONCE.contains(&name) {
         return Err(format!(
@@ -194,14 +220,17 @@ fn entry<'a>(command: &'a Command, name: &str, value: &DeValue<'_>) -> Outcome<O
         ));
     }
     let Some(flag) = of_name(command, name).filter(|_| name != CONFIG) else {
-        return Err(unknown(command, name));
+        return Err(match value {
+            DeValue::Table(_) => format!("{}; entries stand in no section", unknown(command, name)),
+            _ => unknown(command, name),
+        });
     };
     let long = flag.get_long().expect("it was found by a long name");
     if matches!(flag.get_action(), ArgAction::SetTrue) {
         let on = value.as_bool();
         let on = on.ok_or_else(|| format!("{name} is true or false, not {}", shown(value)))?;
         let arguments = vec![format!("--{long}")];
-        return Ok(on.then_some(Entry { flag, arguments }));
+        return Ok(on.then_some(Entry::new(flag, name, arguments)));
     }
     let is_list = matches!(flag.get_action(), ArgAction::Append);
     let values = match value {
@@ -219,7 +248,7 @@ fn entry<'a>(command: &'a Command, name: &str, value: &DeValue<'_>) -> Outcome<O
     for argument in &arguments {
         check(command, name, argument)?;
     }
-    Ok(Some(Entry { flag, arguments }))
+    Ok(Some(Entry::new(flag, name, arguments)))
 }
 
 /// A text or a number, as the command line would have it.
@@ -273,7 +302,8 @@ fn check(command: &Command, name: &str, argument: &str) -> Outcome {
 
 /// Says that there is no such flag, with the nearest one.
 fn unknown(command: &Command, name: &str) -> String {
-    let arguments = [command.get_name().to_owned(), format!("--{name}")];
+    let lower = name.replace('_', "-").to_ascii_lowercase();
+    let arguments = [command.get_name().to_owned(), format!("--{lower}")];
     let refused = command.clone().try_get_matches_from(arguments).err();
     let nearest =
         refused
@@ -282,8 +312,8 @@ fn unknown(command: &Command, name: &str) -> String {
                 ContextValue::String(nearest) => present(command, nearest.trim_start_matches('-')),
                 _ => None,
             });
-    // A name that differs by `_` and `-` alone is the one that is meant.
-    let dashed = Some(name.replace('_', "-")).filter(|name| of_name(command, name).is_some());
+    // A name that differs by `_` and `-` or by its capitals alone is the one that is meant.
+    let dashed = Some(lower).filter(|name| of_name(command, name).is_some());
     match dashed.or(nearest).filter(|nearest| nearest != CONFIG) {
         Some(nearest) => format!("there is no entry '{name}'; is '{nearest}' meant?"),
         None => format!(
@@ -431,6 +461,11 @@ mod tests {
         for (text, line, words) in [
             ("# x\nlisen = '10.0.0.1:4500'", 2, "is 'listen' meant?"),
             ("\ncache_mib = 5", 2, "is 'cache-mib' meant?"),
+            ("Cache_MiB = 5", 1, "is 'cache-mib' meant?"),
+            ("LISEN = 5", 1, "is 'listen' meant?"),
+            ("\nlisen = 10.0.0.1:4500", 2, "is 'listen' meant?"),
+            ("listen = 10.0.0.1:4500", 1, "a text stands in quotes"),
+            ("[server]\nlisten = 'a'", 1, "entries stand in no section"),
             ("frobnicate = 1", 1, "`plinth server --help`"),
             ("parent = 1", 1, "no entry 'parent'"),
             ("config = 'other.toml'", 1, "no entry 'config'"),

@@ -2,7 +2,7 @@
 
 use crate::commands;
 use libc::{SA_RESTART, SIG_DFL, SIGINT, c_int, sigaction, sighandler_t};
-use plinth_runtime::real::{interrupted_by_user, spawn_worker};
+use plinth_runtime::real::{interrupted, spawn_worker};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Exit code of a process that its user has ended, as shells give it.
@@ -35,12 +35,12 @@ pub fn exit_code() -> u8 {
     }
 }
 
-/// From now on Ctrl-C ends the process with the line that `tell` gives. A thread of its own hears of it, so that it
-/// ends, too, while the loop waits for a pipe.
+/// From now on Ctrl-C, or the signal by which systems end programs, ends the process with the line that `tell` gives.
+/// A thread of its own hears of it, so that it ends, too, while the loop waits for a pipe.
 pub fn end_with(tell: impl FnOnce() -> String + Send + 'static) {
     spawn_worker("interrupts", move || async move {
         // Where it cannot be heard, the system ends the process.
-        if interrupted_by_user().await.is_ok() {
+        if interrupted().await.is_ok() {
             commands::print_error(&tell());
             std::process::exit(CODE.into())
         }

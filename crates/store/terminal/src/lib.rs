@@ -2,7 +2,8 @@
 //!
 //! - [`commands`]: the list of commands. [`examples`](mod@examples): what their pages end with.
 //! - [`connect`]: how a tool finds its cluster, and what it says if the cluster does not answer.
-//! - [`tls`], [`knobs`], [`configuration`], [`seconds`], [`numbers`], [`choices`]: flags, and files of flags.
+//! - [`tls`], [`knobs`], [`configuration`], [`seconds`], [`numbers`], [`choices`]: flags, and files of flags;
+//!   [`sources`]: where a flag comes from that nobody has typed.
 //! - [`serving`], [`process`], [`children`], [`ports`], [`allocator`], [`notify`], [`trace_file`], [`pages`]: what a
 //!   process has that serves. [`interrupts`]: the end of one that does not.
 //! - [`keys`], [`status`], [`text`]: key files, status documents, and text of other systems.
@@ -30,6 +31,7 @@ pub mod seconds;
 pub mod served;
 pub mod serving;
 pub mod shell;
+pub mod sources;
 pub mod status;
 pub mod text;
 pub mod tls;

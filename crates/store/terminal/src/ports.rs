@@ -1,11 +1,15 @@
 //! Ports of processes that a command starts. One that somebody else has is told by the command, which knows its flag.
 
+mod claims;
+
 use crate::{Outcome, pages};
 use plinth_runtime::net::Chosen;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::Path;
+
+pub use claims::Claims;
 
 const FORM: &str = "expected IP:PORT or HOST:PORT";
 
@@ -98,7 +102,7 @@ pub fn check_distinct(wanted: impl IntoIterator<Item = (SocketAddr, Chosen)>) ->
 
 fn check(
     wanted: impl IntoIterator<Item = (SocketAddr, Chosen)>,
-    look: impl Fn(SocketAddr, Chosen) -> Outcome,
+    mut look: impl FnMut(SocketAddr, Chosen) -> Outcome,
 ) -> Outcome {
     let mut before = BTreeMap::new();
     for (address, chosen) in wanted {

@@ -1,7 +1,7 @@
 //! The options for certificates, with FoundationDB's names.
 
-use crate::Outcome;
 use crate::ports::look_up;
+use crate::{Outcome, sources};
 use plinth_coordination::certificates::{Tls, missing};
 use plinth_coordination::cluster_file;
 use plinth_rpc::Place;
@@ -69,7 +69,13 @@ impl TlsArguments {
 
     /// What the options say, and the variables where they say nothing.
     pub fn settings(&self) -> Settings {
-        self.said().or_variables(|name| std::env::var(name).ok())
+        self.said().or_variables(|name| {
+            let value = std::env::var(name).ok().filter(|value| !value.is_empty())?;
+            let (_, option) = name.split_once('_')?;
+            let flag = format!("--{}", option.replace('_', "-").to_ascii_lowercase());
+            sources::note_variable(&flag, name);
+            Some(value)
+        })
     }
 
     /// What the options say, whatever variables say.

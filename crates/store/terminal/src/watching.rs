@@ -36,6 +36,12 @@ impl How {
         Duration::from_secs_f64(self.interval)
     }
 
+    /// Columns for what is shown.
+    pub fn width(&self) -> usize {
+        let of_screen = columns().filter(|_| !self.is_once());
+        of_screen.map_or(WIDTH, usize::from)
+    }
+
     pub fn is_once(&self) -> bool {
         self.once || self.json || !stdout().is_terminal()
     }

@@ -34,7 +34,7 @@ pub const MEANT: [(&[&str], &str, &str); 35] = [
     (&["keeper"], "top", "`plinth top' watches the cluster below, and `plinth keeper status' shows the tree"),
     (&["keeper"], "trees", "`plinth keeper list' shows the trees of a cluster"),
     (&["stream"], "status show consumers info", "`plinth stream list' shows streams, and how far their consumers are"),
-    (&["token"], "show", "`plinth token public' shows what a database is told of a signing key"),
+    (&["token"], "list inspect view decode", "`plinth token show FILE' tells what a token grants"),
     (&["table"], "dev", "`plinth table server --data-dir DIR' is one; `plinth delos dev NAME --kind table' several"),
     (&["table"], "status", "`plinth delos status' shows the service behind the tables"),
     (&["table"], "top", "`plinth delos top' watches the service behind the tables"),

@@ -1,9 +1,11 @@
 //! A port that somebody else has: the one line about it names the flag that chooses another.
 
 use crate::common::{BINARY, Directory, error_line, free_ports};
+use rustix::process::{Pid, Signal, kill_process};
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// Ports of which one is taken, and a directory with the cluster file of a server there.
 struct Place {
@@ -186,5 +188,151 @@ fn a_local_cluster_that_wants_a_port_twice_names_both_flags_and_makes_nothing() 
             "cannot listen at {at} ({flag}): this command listens there already (--port); choose another {flag}\n"
         );
         assert!(said.ends_with(&line), "{command}: {said}");
+    }
+}
+
+#[test]
+fn a_port_that_somebody_has_is_told_by_the_entry_of_the_file_that_gave_it() {
+    let place = Place::new();
+    let (taken, free) = (place.at(place.taken), place.at(place.free));
+    for (command, listen, entry) in [
+        ("server -C FILE", "TAKEN", "listen"),
+        ("server -C FILE", "FREE", "pages"),
+        ("server -C FILE", "FREE", "metrics"),
+        ("keeper server -C FILE", "TAKEN", "listen"),
+        ("delos server", "TAKEN", "listen"),
+        ("table server", "TAKEN", "listen"),
+        ("farm server -C FILE", "TAKEN", "listen"),
+    ] {
+        let directory = Directory::new("ports-in-a-file");
+        let at = |word: &str| if word == "TAKEN" { &taken } else { &free };
+        let pages = format!("{entry} = '{taken}'\n");
+        let data = format!("data-dir = '{}'\n", directory.file("data").display());
+        let text = [
+            "# of a test\n",
+            &format!("listen = '{}'\n", at(listen)),
+            if entry == "listen" { "" } else { &pages },
+            if command.starts_with("keeper") {
+                ""
+            } else {
+                &data
+            },
+        ];
+        let file = directory.file("own.toml");
+        std::fs::write(&file, text.concat()).expect("written");
+        let file = file.display().to_string();
+        let words = command.split(' ').map(|word| match word {
+            "FILE" => place.cluster_file().display().to_string(),
+            word => word.to_owned(),
+        });
+        let ended = Command::new(BINARY)
+            .args(words)
+            .args(["--config", &file])
+            .output();
+        let said = error_line(&ended.expect("the binary was built"));
+        let number = if entry == "listen" { 2 } else { 3 };
+        let line = format!(
+            "cannot listen at {taken} (`{entry}' in {file}, line {number}): another process listens there; stop it, \
+             or choose another `{entry}'\n"
+        );
+        assert!(said.ends_with(&line), "{command}: {said}");
+    }
+}
+
+/// What two commands do that start in the same moment: what each has said on standard error when one of them has
+/// ended, that one first, and its exit code. Both are gone then.
+fn race(commands: [&mut Command; 2]) -> ([String; 2], Option<i32>) {
+    let pieces = commands.map(|command| {
+        let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        child.expect("the binary was built")
+    });
+    let mut both = pieces.map(Some);
+    let code = loop {
+        let ended = both.iter_mut().position(|one| {
+            let one = one.as_mut().expect("both are there");
+            one.try_wait().expect("it is a child").is_some()
+        });
+        if let Some(first) = ended {
+            both.swap(0, first);
+            let one = both[0].as_mut().expect("both are there");
+            break one.wait().expect("it has ended").code();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let other = both[1].as_mut().expect("both are there");
+    // Half of what the first has begun would end this one, too.
+    std::thread::sleep(Duration::from_secs(2));
+    let went_on = other.try_wait().expect("it is a child").is_none();
+    // It removes what it has in memory.
+    let _ = kill_process(Pid::from_child(other), Signal::TERM);
+    let said = both.map(|one| {
+        let ended = one.and_then(|one| one.wait_with_output().ok());
+        String::from_utf8_lossy(&ended.expect("it has ended").stderr).into_owned()
+    });
+    assert!(went_on, "both have ended: {said:?}");
+    (said, code)
+}
+
+#[test]
+fn of_two_clusters_that_begin_at_the_same_ports_in_the_same_moment_one_is_refused_and_leaves_nothing()
+ {
+    let first = free_ports(8).to_string();
+    for command in ["dev", "farm dev", "delos dev x --kind lock"] {
+        let directories =
+            ["one", "other"].map(|name| Directory::new(&format!("ports-race-{name}")));
+        let data = directories
+            .each_ref()
+            .map(|directory| directory.file("data"));
+        let mut commands = data.each_ref().map(|data| {
+            let mut started = Command::new(BINARY);
+            started.args(command.split(' ')).args(["--port", &first]);
+            started.arg("--data-dir").arg(data);
+            started
+        });
+        let [one, other] = &mut commands;
+        let ([said, _], code) = race([one, other]);
+        assert_eq!(
+            (said.lines().count(), code),
+            (1, Some(1)),
+            "{command}: {said}"
+        );
+        let line =
+            format!("cannot listen at 127.0.0.1:{first} (--port): another process listens there");
+        assert!(said.contains(&line), "{command}: {said}");
+        let there = data.iter().filter(|data| data.exists()).count();
+        assert_eq!(there, 1, "{command}: who is refused has made something");
+    }
+}
+
+#[test]
+fn of_two_clusters_that_begin_in_one_directory_in_the_same_moment_one_is_refused() {
+    let first = free_ports(24);
+    for command in ["dev", "farm dev", "delos dev x --kind lock"] {
+        let directory = Directory::new("ports-race-data");
+        let mut commands = [first, first + 12].map(|port| {
+            let mut started = Command::new(BINARY);
+            started
+                .args(command.split(' '))
+                .args(["--port", &port.to_string()]);
+            started.arg("--data-dir").arg(directory.file("data"));
+            started
+        });
+        let [one, other] = &mut commands;
+        let ([said, _], code) = race([one, other]);
+        assert_eq!(
+            (said.lines().count(), code),
+            (1, Some(1)),
+            "{command}: {said}"
+        );
+        let is_said = [
+            "runs already",
+            "another process has it",
+            "holds a cluster of",
+        ];
+        let is_said = is_said.iter().any(|words| said.contains(words));
+        assert!(
+            is_said && said.contains("data directory"),
+            "{command}: {said}"
+        );
     }
 }

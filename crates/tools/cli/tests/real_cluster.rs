@@ -1,7 +1,10 @@
 //! Real processes on real sockets and disks; import and export of files.
 
-use crate::common::{self, Cluster, Directory, error_line, plinth, text};
+use crate::common::{self, Cluster, Directory, Server, error_line, plinth, text};
+use rustix::process::{Pid, Signal, kill_process};
 use std::net::SocketAddr;
+use std::process::Stdio;
+use std::time::Duration;
 
 #[test]
 fn a_stopped_cluster_is_resumed_with_what_it_had() {
@@ -146,6 +149,72 @@ fn a_run_is_measured_with_what_the_machine_is_worth_and_told_as_of_another() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let left = cluster.cli("getrange a z 5");
     assert!(left.contains("mine") && !left.contains("bench/"), "{left}");
+}
+
+#[test]
+fn a_run_that_is_ended_says_what_stays_and_another_one_is_refused_while_it_lasts() {
+    let cluster = Cluster::start("bench-ended", 1, &["--engine", "memory"]);
+    let known = cluster.directory.file("calibration").display().to_string();
+    let calibration = plinth_measure::calibrate::REFERENCE.to_json().to_string();
+    std::fs::write(&known, calibration).expect("writes");
+    let run = |seconds: &str| {
+        let all = [
+            "bench",
+            "run",
+            "--rows",
+            "2000",
+            "--warmup",
+            "0",
+            "--workload",
+            "point-reads",
+            "--duration",
+            seconds,
+            "--calibration",
+            &known,
+        ];
+        common::command(&cluster.cluster_file(), &all)
+    };
+    for signal in [Signal::TERM, Signal::INT] {
+        let said = cluster.directory.file("said");
+        let mut command = run("60");
+        command
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(&said).expect("a file"));
+        let mut first = Server(command.spawn().expect("the binary was built"));
+        let told = || std::fs::read_to_string(&said).expect("it is there");
+        while !told().contains("measuring for") {
+            assert!(
+                first.0.try_wait().expect("it is ours").is_none(),
+                "{}",
+                told()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let second = error_line(&run("0.2").output().expect("the binary was built"));
+        assert!(
+            second.contains("another `plinth bench run' has its table"),
+            "{second}"
+        );
+        kill_process(Pid::from_child(&first.0), signal).expect("it is ours");
+        let status = first.0.wait().expect("it is ours");
+        assert!(
+            status.code().is_some_and(|code| code != 0),
+            "{status}: {}",
+            told()
+        );
+        let (_, clears) = told()
+            .split_once("its table stays in the database; ")
+            .map_or_else(
+                || panic!("{signal:?}: {}", told()),
+                |(before, after)| (before.to_owned(), after.to_owned()),
+            );
+        let statements = clears.split('\'').nth(1).expect("it is quoted");
+        assert!(cluster.cli("getrange bench/ bench0 1").contains("bench/"));
+        cluster.cli(statements);
+        assert!(!cluster.cli("getrange bench/ bench0 1").contains("bench/"));
+    }
+    let after = run("0.2").output().expect("the binary was built");
+    assert!(after.status.success(), "{}", text(&after.stderr));
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The JSON of a token. No member may be there twice, and where an object belongs nothing else is taken.
 
 use super::grant::{Grant, Tenant, range_of};
+use super::signing::Claims;
 use super::{TokenError, is_key_name, unbase64};
+use bytes::Bytes;
 use plinth_core::KeyRange;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
@@ -116,6 +118,46 @@ fn ranges_of(prefixes: &[String]) -> Option<Vec<KeyRange>> {
     prefixes.iter().map(range).collect()
 }
 
+fn members_of(claims: &[u8]) -> Result<Members, TokenError> {
+    let wrong = "its claims are not an object with exp and plinth, or one of its members is of another type, unknown \
+                 or there twice";
+    let members = serde_json::from_slice::<Object<Members>>(claims);
+    let Object(members) = members.map_err(|_| TokenError::Malformed(wrong))?;
+    Ok(members)
+}
+
+/// What these claims say, whoever has signed them.
+pub(super) fn said(claims: &[u8]) -> Result<Claims, TokenError> {
+    let members = members_of(claims)?;
+    let Object(plinth) = members.plinth;
+    let bytes = |text: &String| {
+        let wrong = TokenError::Malformed("a prefix or tenant is not base64url");
+        unbase64(text).map(Bytes::from).ok_or(wrong)
+    };
+    let all = |texts: &[String]| texts.iter().map(bytes).collect::<Result<Vec<_>, _>>();
+    let tenant = |tenant: &NameOrId| match tenant {
+        NameOrId::Id(id) => Ok(Tenant::Id(*id)),
+        NameOrId::Name(name) => bytes(name).map(Tenant::Name),
+    };
+    Ok(Claims {
+        until: members.exp,
+        from: members.nbf,
+        audience: match members.aud {
+            None => Vec::new(),
+            Some(Audience::One(name)) => vec![name],
+            Some(Audience::Several(names)) => names,
+        },
+        subject: members.sub,
+        read: all(&plinth.read)?,
+        write: all(&plinth.write)?,
+        tenants: plinth
+            .tenants
+            .iter()
+            .map(tenant)
+            .collect::<Result<_, _>>()?,
+    })
+}
+
 /// What these claims grant, after the key named `key` has signed them.
 pub(super) fn granted(
     claims: &[u8],
@@ -123,11 +165,7 @@ pub(super) fn granted(
     audience: &str,
     now: u64,
 ) -> Result<Grant, TokenError> {
-    let wrong = "its claims are not an object with exp and plinth, or one of its members is of another type, unknown \
-                 or there twice";
-    let Ok(Object(members)) = serde_json::from_slice::<Object<Members>>(claims) else {
-        return Err(TokenError::Malformed(wrong));
-    };
+    let members = members_of(claims)?;
     let is_meant = match &members.aud {
         None => true,
         Some(Audience::One(name)) => name == audience,

@@ -88,6 +88,18 @@ fn a_signed_token_grants_what_it_says() {
 }
 
 #[test]
+fn what_a_token_says_is_what_was_signed_and_a_damaged_one_says_nothing_without_a_panic() {
+    let token = signer().sign(&claims()).expect("signs");
+    assert_eq!(said(token.as_bytes()), Ok(("web".into(), claims())));
+    let read = fuzz("said of a token", 1, [token.into_bytes()], |input| {
+        said(input).is_ok()
+    });
+    assert!(read > 0);
+    let long = vec![b'.'; TOKEN_BYTES_MAX + 1];
+    assert!(matches!(said(&long), Err(TokenError::TooLong(_))));
+}
+
+#[test]
 fn the_empty_prefix_grants_all_keys_but_those_of_the_system() {
     let grant = of_json(HEADER, r#"{"exp":1000001,"plinth":{"read":[""]}}"#).expect("good");
     assert!(grant.may_read(b"", b"\xff"));

@@ -24,10 +24,11 @@ use plinth_terminal::choices::among;
 use plinth_terminal::commands::wrong_usage;
 use plinth_terminal::knobs::parse_knob;
 use plinth_terminal::numbers::within;
+use plinth_terminal::ports::Claims;
 use plinth_terminal::process::unless_interrupted;
 use plinth_terminal::tls::TlsArguments;
 use plinth_terminal::wording::{counted, pasted};
-use plinth_terminal::{Outcome, connect, keys, ports};
+use plinth_terminal::{Outcome, connect, keys};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -186,9 +187,13 @@ pub fn run(arguments: &Arguments) -> Outcome {
             .collect();
         Tenant::Delos.check(&arguments.data_dir).await?;
         let path = arguments.data_dir.join(file_name(&arguments.name));
+        let mut claims = Claims::default();
+        if !claims.take_name(&arguments.data_dir, &arguments.name) {
+            return Err(runs_already(arguments, &path));
+        }
         let is_old = check(arguments, &replicas, &path).await?;
         check_idle(arguments, &path).await?;
-        ports::check_free(listeners(arguments, is_old))?;
+        claims.take(listeners(arguments, is_old))?;
         let made = plinth_runtime::disk::create_dir_all(&arguments.data_dir).await;
         made.map_err(cannot_use(&arguments.data_dir))?;
         give_keys(arguments, &replicas, &path).await?;
@@ -274,16 +279,20 @@ async fn check_idle(arguments: &Arguments, path: &Path) -> Outcome {
         let locked = plinth_runtime::disk::lock_dir(&directory).await;
         // What else is wrong with it is said when it is opened.
         if locked.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock) {
-            return Err(format!(
-                "data directory {}: its service {} runs already; use it with plinth delos status -C {}, or choose \
-                 another with --data-dir",
-                arguments.data_dir.display(),
-                arguments.name,
-                path.display()
-            ));
+            return Err(runs_already(arguments, path));
         }
     }
     Ok(())
+}
+
+fn runs_already(arguments: &Arguments, path: &Path) -> String {
+    format!(
+        "data directory {}: its service {} runs already; use it with plinth delos status -C {}, or choose another \
+         with --data-dir",
+        arguments.data_dir.display(),
+        arguments.name,
+        pasted(path)
+    )
 }
 
 /// Makes keys for a new service. All replicas have the same file, so that a change of it reaches them at once. A

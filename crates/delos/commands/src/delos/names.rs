@@ -4,6 +4,7 @@ use plinth_coordination::DELOS_ENDING as ENDING;
 use plinth_core::similar::most_similar;
 use plinth_delos::replica::identity::is_name;
 use plinth_terminal::tls::Listen;
+use plinth_terminal::wording::pasted;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -75,6 +76,30 @@ fn service_of(text: &str, is_there: impl Fn(&Path) -> bool) -> PathBuf {
     if is_by_name { by_name } else { text.into() }
 }
 
+/// What is said of a directory that was given where the file of a service is wanted: the files in it. `None` if it is
+/// no directory. The name of a service stands for a file beside its directory.
+pub fn in_directory(given: &Path) -> Option<String> {
+    let by_name = given.extension().is_some_and(|ending| ending == ENDING);
+    let by_name = by_name.then(|| given.with_extension(""));
+    let mut both = [Some(given), by_name.as_deref()].into_iter().flatten();
+    let directory = both.find(|path| path.is_dir())?;
+    let there = std::fs::read_dir(directory).ok()?.flatten();
+    let files = there.map(|entry| entry.path());
+    let is_one = |path: &PathBuf| path.extension().is_some_and(|ending| ending == ENDING);
+    let mut files: Vec<PathBuf> = files.filter(is_one).collect();
+    files.sort();
+    let files: Vec<String> = files.iter().map(|file| pasted(file)).collect();
+    let remedy = match &files[..] {
+        [] => "there is no file of a service in it; name one with -C".to_owned(),
+        [file] => format!("its service file is {file}"),
+        several => format!("its service files are {}", several.join(", ")),
+    };
+    Some(format!(
+        "service file {}: it is a directory; {remedy}",
+        directory.display()
+    ))
+}
+
 /// The service's file beside one that is not there that was perhaps meant: a question for people.
 pub fn meant(missing: &Path) -> Option<String> {
     let directory = missing.parent().filter(|above| *above != Path::new(""));
@@ -94,6 +119,37 @@ pub fn meant(missing: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_is_answered_with_the_files_of_services_in_it() {
+        let above = std::env::temp_dir().join(format!("plinth-named-{}", std::process::id()));
+        std::fs::create_dir_all(above.join("data")).expect("it is made");
+        let line = in_directory(&above.join("data")).expect("a directory");
+        assert!(
+            line.contains("there is no file of a service in it; name one with -C"),
+            "{line}"
+        );
+        for (file, said) in [
+            ("b", "its service file is "),
+            ("a", "its service files are "),
+        ] {
+            std::fs::write(above.join("data").join(file_name(file)), "").expect("written");
+            for given in [
+                above.join("data"),
+                above.join("data.delos"),
+                above.join("data/"),
+            ] {
+                let line = in_directory(&given).expect("a directory");
+                assert!(
+                    line.contains(said) && line.contains("data/b.delos"),
+                    "{line}"
+                );
+            }
+        }
+        assert_eq!(in_directory(&above.join("data/a.delos")), None);
+        assert_eq!(in_directory(&above.join("none.delos")), None);
+        std::fs::remove_dir_all(&above).expect("it is there");
+    }
 
     #[test]
     fn a_service_is_named_by_its_file_or_by_its_name() {

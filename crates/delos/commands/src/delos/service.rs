@@ -76,6 +76,12 @@ pub async fn load(path: &Path, tls: &TlsArguments) -> Outcome<ClusterFile> {
     file.inspect(tell)
         .map_err(|error| match error.0.strip_prefix("cluster file") {
             Some(rest) if rest.contains("--tls") => format!("service file{rest}"),
+            Some(_)
+                if !path.is_file()
+                    && let Some(line) = super::names::in_directory(path) =>
+            {
+                line
+            }
             Some(_) if path.try_exists().is_ok_and(|is_there| !is_there) => {
                 let asked = super::names::meant(path);
                 let asked = asked.unwrap_or_else(|| {

@@ -10,6 +10,7 @@ use plinth_runtime::{Duration, Instant, join_all, now, sleep};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::block_on;
 use plinth_terminal::numbers::seconds_within;
+use plinth_terminal::watching::table::{Cell, Column, Table};
 use plinth_terminal::watching::{How, Seen as Looked, Shown, Watched, watch};
 use serde_json::{Value, json};
 use std::pin::Pin;
@@ -39,6 +40,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         let mut screen = Screen {
             service: Service::of(file, arguments.timeout),
             before: None,
+            how: &arguments.how,
         };
         if arguments.how.is_once() {
             // Rates are of the time between two looks.
@@ -49,12 +51,13 @@ pub fn run(arguments: &Arguments) -> Outcome {
     })
 }
 
-struct Screen {
+struct Screen<'a> {
     service: Service,
     before: Option<Look>,
+    how: &'a How,
 }
 
-impl Watched for Screen {
+impl Watched for Screen<'_> {
     fn look(&mut self) -> Pin<Box<dyn Future<Output = Outcome<Looked>> + '_>> {
         Box::pin(async {
             let (lines, document) = self.frame().await?;
@@ -67,7 +70,7 @@ impl Watched for Screen {
     }
 }
 
-impl Screen {
+impl Screen<'_> {
     /// The lines of the screen, and what the replicas have said. Rates and times are those since the call before; of
     /// the first call, since the start.
     async fn frame(&mut self) -> Outcome<(Vec<String>, Value)> {
@@ -87,7 +90,8 @@ impl Screen {
             at: now(),
             loads: loads.into_iter().flatten().collect(),
         };
-        let lines = frame(self.service.name(), &seen, &look, self.before.as_ref());
+        let (name, width) = (self.service.name(), self.how.width());
+        let lines = frame(name, &seen, &look, self.before.as_ref(), width);
         let document = document(self.service.name(), &seen, &look);
         self.before = Some(look);
         Ok((lines, document))
@@ -99,7 +103,14 @@ fn of(look: &Look, id: u64) -> Option<&Load> {
     found.map(|(_, load)| load)
 }
 
-fn frame(name: &str, seen: &[Seen], look: &Look, before: Option<&Look>) -> Vec<String> {
+/// The lines of a screen of so many columns.
+fn frame(
+    name: &str,
+    seen: &[Seen],
+    look: &Look,
+    before: Option<&Look>,
+    width: usize,
+) -> Vec<String> {
     let statuses = seen.iter().filter_map(|seen| seen.status.as_ref());
     let Some(best) = statuses.max_by_key(|status| status.applied) else {
         return vec![format!("plinth  service {name}: no replica answers")];
@@ -123,21 +134,13 @@ fn frame(name: &str, seen: &[Seen], look: &Look, before: Option<&Look>) -> Vec<S
             best.loglets.len()
         ),
         String::new(),
-        replica_row(
-            [
-                "REPLICA",
-                "ADDRESS",
-                "BEHIND",
-                "NOT ON DISK",
-                "ENTRIES/S",
-                "PROPOSALS/S",
-                "SYNCS/S",
-                "STATE",
-            ]
-            .map(String::from),
-        ),
     ];
-    lines.extend(seen.iter().map(|of| replica_line(of, tail, look, before)));
+    let rows = seen
+        .iter()
+        .map(|of| replica_cells(of, tail, look, before))
+        .collect();
+    let columns = replica_columns(seen);
+    lines.extend(Table { columns, rows }.in_order(width));
     lines.push(String::new());
     let titles = ["ENGINE", "", "PROPOSALS/S", "SYNCS/S", "MEDIAN", "P99"];
     lines.push(engine_row(titles.map(String::from)));
@@ -165,21 +168,26 @@ fn document(name: &str, seen: &[Seen], look: &Look) -> Value {
     json!({ "service": name, "replicas": seen.iter().map(replica).collect::<Vec<_>>() })
 }
 
-fn replica_row(
-    [
-        name,
-        address,
-        behind,
-        kept,
-        entries,
-        proposals,
-        syncs,
-        state,
-    ]: [String; 8],
-) -> String {
-    format!(
-        "{name:<14}{address:<22}{behind:>8}{kept:>13}{entries:>11}{proposals:>13}{syncs:>9}  {state}"
-    )
+/// On a screen of 80 columns the address goes first.
+fn replica_columns(seen: &[Seen]) -> Vec<Column> {
+    let names = seen.iter().map(|of| of.member.name.chars().count());
+    let name = names.max().unwrap_or_default().max("REPLICA".len());
+    let column = |(title, width, weight)| Column {
+        title,
+        width,
+        weight,
+    };
+    let columns = [
+        ("REPLICA", name, 9),
+        ("ADDRESS", 21, 1),
+        ("BEHIND", 6, 8),
+        ("NOT ON DISK", 11, 3),
+        ("ENTRIES/S", 9, 7),
+        ("PROPOSALS/S", 11, 4),
+        ("SYNCS/S", 7, 2),
+        ("STATE", 0, 9),
+    ];
+    columns.map(column).into()
 }
 
 fn engine_row([name, on, proposals, syncs, median, p99]: [String; 6]) -> String {
@@ -200,36 +208,30 @@ fn rate(now: u64, before: Option<u64>, seconds: Option<f64>) -> String {
     }
 }
 
-fn replica_line(seen: &Seen, tail: u64, look: &Look, before: Option<&Look>) -> String {
+fn replica_cells(seen: &Seen, tail: u64, look: &Look, before: Option<&Look>) -> Vec<Cell> {
     let (name, address) = (seen.member.name.clone(), seen.member.address.to_string());
-    let Some(load) = of(look, seen.id) else {
-        let none = || "-".to_string();
-        return replica_row([
-            name,
-            address,
-            none(),
-            none(),
-            none(),
-            none(),
-            none(),
-            state(seen),
-        ]);
+    let counts = match of(look, seen.id) {
+        None => ["-"; 5].map(String::from),
+        Some(load) => {
+            let earlier = before.and_then(|before| of(before, seen.id));
+            let took = seconds(look, before);
+            let top = |load: &Load| load.engines.last().map(|top| (top.proposals, top.syncs));
+            let (proposals, syncs) = top(load).unwrap_or_default();
+            let of_top = earlier.and_then(top);
+            [
+                grouped(tail.saturating_sub(load.applied) as f64),
+                grouped(load.applied.saturating_sub(load.flushed) as f64),
+                rate(load.applied, earlier.map(|load| load.applied), took),
+                rate(proposals, of_top.map(|(proposals, _)| proposals), took),
+                rate(syncs, of_top.map(|(_, syncs)| syncs), took),
+            ]
+        }
     };
-    let earlier = before.and_then(|before| of(before, seen.id));
-    let took = seconds(look, before);
-    let top = |load: &Load| load.engines.last().map(|top| (top.proposals, top.syncs));
-    let (proposals, syncs) = top(load).unwrap_or_default();
-    let of_top = earlier.and_then(top);
-    replica_row([
-        name,
-        address,
-        grouped(tail.saturating_sub(load.applied) as f64),
-        grouped(load.applied.saturating_sub(load.flushed) as f64),
-        rate(load.applied, earlier.map(|load| load.applied), took),
-        rate(proposals, of_top.map(|(proposals, _)| proposals), took),
-        rate(syncs, of_top.map(|(_, syncs)| syncs), took),
-        state(seen),
-    ])
+    let texts = [name, address]
+        .into_iter()
+        .chain(counts)
+        .chain([state(seen)]);
+    texts.map(Cell::text).collect()
 }
 
 /// The engines from the top of the stack to its bottom, all replicas together.
@@ -370,7 +372,7 @@ mod tests {
             let before = look(50, 1000, 10);
             let mut later = look(100, 1600, 110);
             later.at = before.at + Duration::from_secs(2);
-            let lines = frame("locks", &seen, &later, Some(&before));
+            let lines = frame("locks", &seen, &later, Some(&before), 160);
             assert!(
                 lines[0].ends_with("kind lock; position 110; lease a"),
                 "{}",
@@ -388,8 +390,16 @@ mod tests {
             assert!(lines[8].starts_with("batching        on"), "{}", lines[8]);
             assert!(lines[8].ends_with("4 µs"), "{}", lines[8]);
             assert!(lines[9].starts_with("base"));
-            let first = frame("locks", &seen, &later, None);
+            let first = frame("locks", &seen, &later, None, 160);
             assert!(first[4].contains(" - "), "no rate yet: {}", first[4]);
+            let narrow = frame("locks", &seen, &later, Some(&before), 80);
+            for line in &narrow {
+                assert!(line.chars().count() <= 80, "{line}");
+            }
+            for part in ["a  ", " 10 ", " 25 ", " 300 ", "serves"] {
+                assert!(narrow[4].contains(part), "{part} in {}", narrow[4]);
+            }
+            assert!(narrow[5].contains("does not answer"), "{}", narrow[5]);
         });
     }
 

@@ -2,35 +2,60 @@
 
 use plinth_client::TransactionOption;
 use plinth_terminal::choices::missing;
+use plinth_terminal::shell::help::{explained, grouped};
 
-/// Name, code, whether it takes a number, description.
+/// An option: name, code, whether it takes a number, description.
+type Known = (&'static str, u32, bool, &'static str);
+
+/// The options, below what they are about.
 #[rustfmt::skip]
-const OPTIONS: [(&str, u32, bool, &str); 20] = [
-    ("access_system_keys", 301, false, "read and write the system keys too, which begin with \\xff"),
-    ("bypass_unreadable", 1100, false, "read keys of own versionstamped writes as if these had not been made"),
-    ("causal_read_risky", 20, false, "take a read version that may miss the newest commits while a fault lasts"),
-    ("causal_write_risky", 10, false, "a commit whose result is unknown may still happen later"),
-    ("lock_aware", 700, false, "read and write although the database is locked"),
-    ("max_retry_delay", 502, true, "the longest pause between two attempts, in milliseconds"),
-    ("next_write_no_write_conflict_range", 30, false, "let the next write conflict with nobody's reads"),
-    ("priority_batch", 201, false, "begin after all others, when the database is busy"),
-    ("priority_system_immediate", 200, false, "begin before all others"),
-    ("read_lock_aware", 702, false, "read although the database is locked"),
-    ("read_system_keys", 302, false, "read the system keys too, which begin with \\xff"),
-    ("read_your_writes_disable", 51, false, "let reads not see the writes of the transaction"),
-    ("report_conflicting_keys", 712, false,
-        "after a conflict, show its keys below \\xff\\xff/transaction/conflicting_keys/"),
-    ("retry_limit", 501, true, "how many times a transaction is tried again; -1 for always"),
-    ("size_limit", 503, true, "the most bytes that a transaction may write and conflict with"),
-    ("snapshot_ryw_disable", 601, false, "let snapshot reads not see the writes of the transaction"),
-    ("snapshot_ryw_enable", 600, false, "let snapshot reads see the writes of the transaction, as they do at first"),
-    ("special_key_space_enable_writes", 714, false, "write special keys, which begin with \\xff\\xff"),
-    ("special_key_space_relaxed", 713, false, "read ranges over several modules of special keys"),
-    ("timeout", 500, true, "milliseconds until a transaction fails; 0 for never"),
+const GROUPS: [(&str, &[Known]); 6] = [
+    ("Reading", &[
+        ("bypass_unreadable", 1100, false, "read keys of own versionstamped writes as if these had not been made"),
+        ("causal_read_risky", 20, false, "take a read version that may miss the newest commits while a fault lasts"),
+        ("read_your_writes_disable", 51, false, "let reads not see the writes of the transaction"),
+        ("snapshot_ryw_disable", 601, false, "let snapshot reads not see the writes of the transaction"),
+        ("snapshot_ryw_enable", 600, false,
+            "let snapshot reads see the writes of the transaction, as they do at first"),
+    ]),
+    ("Writing", &[
+        ("causal_write_risky", 10, false, "a commit whose result is unknown may still happen later"),
+        ("next_write_no_write_conflict_range", 30, false, "let the next write conflict with nobody's reads"),
+        ("report_conflicting_keys", 712, false,
+            "after a conflict, show its keys below \\xff\\xff/transaction/conflicting_keys/"),
+        ("size_limit", 503, true, "the most bytes that a transaction may write and conflict with"),
+    ]),
+    ("Time", &[
+        ("max_retry_delay", 502, true, "the longest pause between two attempts, in milliseconds"),
+        ("retry_limit", 501, true, "how many times a transaction is tried again; -1 for always"),
+        ("timeout", 500, true, "milliseconds until a transaction fails; 0 for never"),
+    ]),
+    ("Priority", &[
+        ("priority_batch", 201, false, "begin after all others, when the database is busy"),
+        ("priority_system_immediate", 200, false, "begin before all others"),
+    ]),
+    ("Locks", &[
+        ("lock_aware", 700, false, "read and write although the database is locked"),
+        ("read_lock_aware", 702, false, "read although the database is locked"),
+    ]),
+    ("System keys", &[
+        ("access_system_keys", 301, false, "read and write the system keys too, which begin with \\xff"),
+        ("read_system_keys", 302, false, "read the system keys too, which begin with \\xff"),
+        ("special_key_space_enable_writes", 714, false, "write special keys, which begin with \\xff\\xff"),
+        ("special_key_space_relaxed", 713, false, "read ranges over several modules of special keys"),
+    ]),
 ];
 
+fn all() -> impl Iterator<Item = &'static Known> {
+    GROUPS.iter().flat_map(|(_, options)| options.iter())
+}
+
+fn find(name: &str) -> Option<&'static Known> {
+    all().find(|(known, ..)| *known == name)
+}
+
 pub fn names() -> impl Iterator<Item = &'static str> {
-    OPTIONS.iter().map(|(name, ..)| *name)
+    all().map(|(name, ..)| *name)
 }
 
 /// An option that is on: its name as shown to the user, and the option.
@@ -38,15 +63,14 @@ pub type Chosen = (String, TransactionOption);
 
 /// A valid number for the option, or `None` if it takes none.
 pub fn some_number(name: &str) -> Option<String> {
-    let (_, _, takes_number, _) = OPTIONS.iter().find(|(known, ..)| *known == name)?;
+    let (_, _, takes_number, _) = find(name)?;
     takes_number.then(|| "1000".to_owned())
 }
 
 /// Parses the option with this name, and with this number if it takes one.
 pub fn parse(name: &str, number: Option<&str>) -> Result<Chosen, String> {
     let name = name.to_ascii_lowercase();
-    let Some((name, code, takes_number, _)) = OPTIONS.iter().find(|(known, ..)| *known == name)
-    else {
+    let Some((name, code, takes_number, _)) = find(&name) else {
         return Err(missing(
             "option",
             &name,
@@ -72,19 +96,27 @@ pub fn parse(name: &str, number: Option<&str>) -> Result<Chosen, String> {
     Ok((shown, option))
 }
 
-/// The text of `help options`.
+/// The text of `help options`: all of them, on one screen.
 pub fn described() -> String {
-    let line = |(name, _, takes_number, what): &(&str, u32, bool, &str)| {
-        let shown = match takes_number {
-            true => format!("{name} NUMBER"),
-            false => (*name).to_string(),
-        };
-        format!("  {shown}\n      {what}")
-    };
-    let mut lines =
-        vec!["`option on NAME' sets one of these in all transactions from then on:".into()];
-    lines.extend(OPTIONS.iter().map(line));
+    let groups = GROUPS.iter();
+    let groups =
+        groups.map(|(title, options)| grouped(title, options.iter().map(|(name, ..)| *name)));
+    let mut lines: Vec<String> = groups.collect();
+    lines.push(String::new());
+    lines.push(
+        "`option on NAME' sets one in all transactions from now on; `help NAME' explains.".into(),
+    );
     lines.join("\n")
+}
+
+/// What there is to say about one of them. `None` if there is none of that name.
+pub fn page(name: &str) -> Option<String> {
+    let (name, _, takes_number, what) = find(name)?;
+    let (argument, example) = match takes_number {
+        true => ("NUMBER", format!("option on {name} 1000")),
+        false => ("", format!("option on {name}")),
+    };
+    Some(explained(&[name, argument], what, &example))
 }
 
 #[cfg(test)]

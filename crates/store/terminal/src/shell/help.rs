@@ -60,6 +60,29 @@ fn words(text: &str) -> Vec<&str> {
     text.split_whitespace().collect()
 }
 
+/// The names of a group behind its title, in lines of a screen.
+pub fn grouped<'a>(title: &str, names: impl Iterator<Item = &'a str>) -> String {
+    let indent = GROUP_COLUMNS + 3;
+    let mut names: Vec<String> = names.map(|name| format!("{name},")).collect();
+    if let Some(last) = names.last_mut() {
+        last.pop();
+    }
+    // A name of several words stays in one line.
+    let names = wrapped(names.iter().map(String::as_str), COLUMNS - indent);
+    let names = names.join(&format!("\n{:indent$}", ""));
+    format!("  {title:<GROUP_COLUMNS$} {names}")
+}
+
+/// How something is written, what it does, and an example.
+pub fn explained(usage: &[&str], what: &str, example: &str) -> String {
+    let usage: Vec<&str> = usage.iter().flat_map(|part| words(part)).collect();
+    let usage = wrapped(usage, COLUMNS - 4).join("\n    ");
+    let what = wrapped(words(what), COLUMNS - 2).join("\n  ");
+    let example = [words("example:"), words(example)].concat();
+    let example = wrapped(example, COLUMNS - 4).join("\n    ");
+    format!("{usage}\n  {what}\n  {example}")
+}
+
 impl Help {
     pub fn pages(&self) -> impl Iterator<Item = &'static Page> + use<> {
         self.groups.iter().flat_map(|(_, pages)| pages.iter())
@@ -111,21 +134,9 @@ impl Help {
 
     /// All statements, on one screen.
     pub fn screen(&self) -> String {
-        let indent = GROUP_COLUMNS + 3;
-        let group = |(title, pages): &(&str, &[Page])| {
-            let last = pages.len() - 1;
-            let names = pages.iter().enumerate();
-            let names = names.map(|(i, page)| match i == last {
-                true => page.name.to_owned(),
-                // A name of several words stays in one line.
-                false => format!("{},", page.name),
-            });
-            let names: Vec<String> = names.collect();
-            let names = wrapped(names.iter().map(String::as_str), COLUMNS - indent);
-            let names = names.join(&format!("\n{:indent$}", ""));
-            format!("  {title:<GROUP_COLUMNS$} {names}")
-        };
-        let mut lines: Vec<String> = self.groups.iter().map(group).collect();
+        let groups = self.groups.iter();
+        let named = groups.map(|(title, pages)| grouped(title, pages.iter().map(|page| page.name)));
+        let mut lines: Vec<String> = named.collect();
         lines.push(String::new());
         let more = match self.topics.is_empty() {
             true => "`help STATEMENT' explains one, with an example.",
@@ -145,25 +156,21 @@ impl Help {
             what,
             example,
         } = self.find(name)?;
-        let usage = [words(name), words(arguments)].concat();
-        let usage = wrapped(usage, COLUMNS - 4).join("\n    ");
-        let what = wrapped(words(what), COLUMNS - 2).join("\n  ");
-        let example = [words("example:"), words(example)].concat();
-        let example = wrapped(example, COLUMNS - 4).join("\n    ");
-        Some(format!("{usage}\n  {what}\n  {example}"))
+        Some(explained(&[name, arguments], what, example))
     }
 }
 
-/// What every [`Help`] keeps to, for tests of shells: a screen of 24 lines has all, and a line of its own for the
-/// prompt; each statement has a page.
-pub fn check(help: &Help) {
+/// What every [`Help`] keeps to, for tests of shells: each subject is explained, and on a screen of 24 lines, with a
+/// line of its own for the prompt; each statement has a page. `explain` gives what the shell says of a subject, and of
+/// all if it is empty.
+pub fn check(help: &Help, explain: impl Fn(&str) -> Result<String, String>) {
     const LINES: usize = 24;
-    let screen = help.screen();
-    assert!(screen.lines().count() < LINES, "{screen}");
-    let pages = help.names().map(|name| help.page(name));
-    let pages = pages.map(|page| page.expect("it is a name"));
-    for text in pages.chain([screen.clone()]) {
-        let longest = text.lines().map(str::len).max();
+    let screen = explain("").expect("it is about all");
+    let subjects = help.subjects().chain([""]);
+    let texts = subjects.map(|subject| explain(subject).expect("it is explained"));
+    for text in texts {
+        assert!(text.lines().count() < LINES, "{text}");
+        let longest = text.lines().map(|line| line.chars().count()).max();
         assert!(longest.is_some_and(|longest| longest <= COLUMNS), "{text}");
     }
     let mut subjects: Vec<&str> = help.subjects().collect();
@@ -206,7 +213,11 @@ mod tests {
 
     #[test]
     fn statements_are_in_groups_and_each_has_a_page_with_an_example() {
-        check(&HELP);
+        check(&HELP, |of| match of {
+            "" => Ok(HELP.screen()),
+            "escaping" => Ok(ESCAPING.into()),
+            name => HELP.page(name).ok_or(HELP.unexplained(name)),
+        });
         assert_eq!(
             HELP.screen(),
             "  Reading        get, watch\n  Writing        set\n\n`help STATEMENT' explains one, with an example. \

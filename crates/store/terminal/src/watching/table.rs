@@ -63,6 +63,17 @@ impl Table {
         (self.line(&titles, &shown, width), texts.collect())
     }
 
+    /// The same, with the rows as they come.
+    pub fn in_order(&self, width: usize) -> Vec<String> {
+        let shown = self.shown(width);
+        let titles = self.columns.iter().map(|column| column.title).collect();
+        let rows = self.rows.iter();
+        let rows = rows.map(|row| row.iter().map(|cell| &cell.text[..]).collect());
+        let all = std::iter::once(titles).chain(rows);
+        all.map(|texts: Vec<&str>| self.line(&texts, &shown, width))
+            .collect()
+    }
+
     /// The columns for which there is room.
     fn shown(&self, width: usize) -> Vec<usize> {
         let mut shown: Vec<usize> = (0..self.columns.len()).collect();
