@@ -52,3 +52,5 @@ mod streams;
 #[cfg(test)]
 mod testing;
 mod time_keeper;
+
+pub use status::damage_line;

@@ -24,6 +24,7 @@ use crate::phase::Phases;
 use crate::replica::could_serve;
 use crate::streams::StreamState;
 use asked::{Facts, LogServer, StorageServer, Workers};
+pub use damage::line as damage_line;
 use data::Tolerance;
 use plinth_core::DatabaseConfig;
 use plinth_core::key::printable;

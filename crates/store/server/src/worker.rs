@@ -208,7 +208,14 @@ async fn host(
     let leader: Watch<Option<Candidate>> = Watch::new(None);
     let elected = leader.clone();
     let joined: Watch<Option<Interface>> = Watch::new(None);
-    let _progress = tell_progress(&config, &transport, &coordinators, &leader, &joined);
+    let _progress = tell_progress(
+        &config,
+        &hosting,
+        &transport,
+        &coordinators,
+        &leader,
+        &joined,
+    );
     let class = Watch::new(config.class);
     let _election = run_for_controller(&class, &coordinators, &transport, address, &leader);
     let registering = keep_registered(
@@ -265,15 +272,19 @@ fn watch_disk(directory: &DataDirectory) -> (Rc<DiskWatch>, Task<()>) {
 
 fn tell_progress(
     config: &WorkerConfig,
+    hosting: &Rc<Hosting>,
     transport: &Transport,
     coordinators: &Coordinators,
     leader: &Watch<Option<Candidate>>,
     joined: &Watch<Option<Interface>>,
 ) -> Option<Task<()>> {
     let of = (transport.clone(), coordinators.clone(), leader.clone());
-    let telling = progress::tell(config.tell?, of.0, of.1, of.2, joined.clone());
+    let (tell, hosting) = (config.tell?, hosting.clone());
+    let telling = progress::tell(tell, of.0, of.1, of.2, joined.clone());
     Some(plinth_runtime::spawn("progress", async move {
-        match telling.await {}
+        match plinth_runtime::race(telling, hosting.tell_damage(tell)).await {
+            Either::Left(never) | Either::Right(never) => match never {},
+        }
     }))
 }
 

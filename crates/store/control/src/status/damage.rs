@@ -53,7 +53,7 @@ pub fn message(workers: &Workers) -> Option<Value> {
 }
 
 /// The file, and what of it is known to be damaged.
-fn line(damaged: &DamagedStorage) -> String {
+pub fn line(damaged: &DamagedStorage) -> String {
     let mut parts: Vec<String> = damaged.parts.iter().take(PARTS_NAMED).map(named).collect();
     let more = damaged.parts.len().saturating_sub(PARTS_NAMED) + damaged.more as usize;
     if more > 0 {

@@ -13,6 +13,7 @@
 use super::revival::{Stored, is_forgotten};
 use super::{Hosting, Kind, is_the_disks};
 use crate::data_directory::DAMAGED;
+use plinth_control::damage_line;
 use plinth_core::{Epoch, Error, Tag, Uid, Version};
 use plinth_engine::{DamagedPart, FileDamage};
 use plinth_log::damaged::DamagedLog;
@@ -23,6 +24,8 @@ use plinth_protocol::role::Role;
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Either, planted, probe, trace, trace_warn};
 use plinth_storage::server::Damage;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::path::Path;
 use std::rc::{Rc, Weak};
 
@@ -88,11 +91,36 @@ impl Hosting {
         // the distributor does not wait long for it.
         if error.is_damage() {
             hosting.note_damage(id, error, FileDamage::default());
+            if hosting.has_one_copy() {
+                let place = hosting.directory.storage_prefix(id);
+                return hosting.ends_of(Role::Storage, &place, error);
+            }
         } else if !is_the_disks(error) {
             let place = hosting.directory.storage_prefix(id);
             return hosting.ends_of(Role::Storage, &place, error);
         }
         hosting.come_back_later(id, Stored::Storage(Some(tag)), error);
+    }
+
+    /// Tells the person who has started the process of each damaged storage server, and again when more of it is known
+    /// to be damaged.
+    pub async fn tell_damage(&self, tell: fn(&str)) -> Infallible {
+        let mut told: BTreeMap<Uid, DamagedStorage> = BTreeMap::new();
+        loop {
+            let change = self.change.notified();
+            for damaged in self.damaged_storage() {
+                if told.get(&damaged.id) != Some(&damaged) {
+                    tell(&format!(
+                        "server {}: a storage server is damaged: {}; what is intact is served; see Damaged files in \
+                         docs/operating.md",
+                        self.worker.address,
+                        damage_line(&damaged)
+                    ));
+                    told.insert(damaged.id, damaged);
+                }
+            }
+            change.await;
+        }
     }
 
     /// What a planted fault does.
@@ -103,14 +131,9 @@ impl Hosting {
         self.set_damaged_aside(id).await;
     }
 
-    /// From now on the distributor gives its data to others. If the database has one copy, the process ends. Called
-    /// again when more is known.
+    /// From now on the distributor gives its data to others. Called again when more is known.
     fn note_damage(&self, id: Uid, error: Error, files: FileDamage) {
         let place = self.directory.storage_prefix(id);
-        if self.has_one_copy() {
-            trace_warn!("StorageDamaged", "place" => place.display(), "error" => error);
-            return self.ends_of(Role::Storage, &place, error);
-        }
         let mut all = self.damaged_storage.borrow_mut();
         let before = all.get(&id);
         if before.is_none() {
