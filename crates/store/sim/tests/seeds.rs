@@ -86,7 +86,7 @@ fn a_failure_is_made_smaller_and_stays_the_same() {
 
 #[test]
 fn an_audience_that_is_not_checked_is_found() {
-    is_found("rpc_audience_is_not_checked", "standard", 94);
+    is_found("rpc_audience_is_not_checked", "standard", 47);
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn a_stale_replica_that_is_counted_is_found() {
 
 #[test]
 fn a_shard_that_moves_although_all_its_copies_lag_is_found() {
-    is_found("lagging_copies_are_moved", "stale", 7);
+    is_found("lagging_copies_are_moved", "stale", 4);
 }
 
 #[test]

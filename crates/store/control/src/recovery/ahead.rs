@@ -43,8 +43,8 @@ pub(super) fn by_epoch(
     })
 }
 
-/// Asks the live storage servers for what they know to be committed. Returns one that is above `recovered_to`, described in
-/// words.
+/// Asks the live storage servers for what they know to be committed. Returns what is above `recovered_to`, described
+/// in words.
 pub(super) fn look(
     context: &Context,
     servers: &ServerList,

@@ -199,8 +199,8 @@ impl Makers<'_> {
     }
 }
 
-/// Returns when a log server of the new epoch has not put on disk what it was given, for a while, and others could have
-/// the logs.
+/// Returns when a log server of the new epoch has not put on disk what it was given, for a while, and others could
+/// have the logs.
 pub(super) async fn one_stalls(context: &Context, configured: &Configured, logs: &[Made]) {
     let mut seen: Vec<(Version, Instant)> = vec![(0, now()); logs.len()];
     loop {
