@@ -114,10 +114,8 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
     let given = arguments.cluster_file.as_deref();
     let file = find_for_server(given);
     check_for_server(&file, given).map_err(at)?;
-    let cluster = Family::Store
-        .load(&file, settings)
-        .await
-        .map_err(|error| at(with_remedy(error)))?;
+    let loaded = Family::Store.load(&file, settings).await;
+    let cluster = loaded.map_err(|error| at(with_remedy(error)))?;
     let (are_needed, key) = (cluster.is_tls, cluster.key());
     // A gateway needs no more, whatever its file gives.
     let credentials = cluster.credentials(Identity::Client);
