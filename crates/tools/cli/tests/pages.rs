@@ -180,91 +180,113 @@ fn the_page_of_the_store_can_be_read_in_a_browser_also_while_the_cluster_is_down
     check(&mut browser, 1920);
 }
 
+fn quiet(command: &mut Command) -> Server {
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    Server(command.spawn().expect("it starts"))
+}
+
+/// The address of this port, and the page there.
+fn place(port: u16) -> (String, String) {
+    (
+        format!("127.0.0.1:{port}"),
+        format!("http://127.0.0.1:{port}/"),
+    )
+}
+
 #[test]
 fn gateways_replicas_servers_of_tables_and_machines_have_pages_of_their_own() {
     let mut browser = Browser::start("pages-others-browser");
-    let directory = Directory::new("pages-others");
-    let ports = free_ports(12);
-    let at = |i: u16| SocketAddr::from(([127, 0, 0, 1], ports + i));
-    let url = |i: u16| format!("http://{}/", at(i));
-    let null = |command: &mut Command| {
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        Server(command.spawn().expect("it starts"))
-    };
+    of_the_keeper(&mut browser);
+    of_delos(&mut browser);
+    of_farm(&mut browser);
+}
 
+fn of_the_keeper(browser: &mut Browser) {
+    let ports = free_ports(2);
+    let (at, url) = place(ports + 1);
     let cluster = Cluster::start("pages-keeper", 1, &["--engine", "memory"]);
-    let gateway = start_gateway(&cluster, at(0), &["--pages", &at(1).to_string()]);
+    let listen = SocketAddr::from(([127, 0, 0, 1], ports));
+    let gateway = start_gateway(&cluster, listen, &["--pages", &at]);
     begins(ports + 1);
     let head = "This gateway is ready. The database is available. No zone may fail.";
-    look_at_all(&mut browser, &url(1), head);
+    look_at_all(browser, &url, head);
     let said = browser.text();
-    assert!(said.contains("sessions of this gateway"), "{said}");
-    assert!(
-        said.contains("watches of clients of this gateway"),
-        "{said}"
-    );
-    picture(&mut browser, "keeper");
+    for part in [
+        "sessions of this gateway",
+        "watches of clients of this gateway",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+    picture(browser, "keeper");
     let foreign = page_for("evil.example", ports + 1, "/commands/dump");
     assert_eq!(foreign.0, 421, "{}", foreign.1);
     drop(cluster);
     browser.await_text("This gateway is not ready: no ");
-    check(&mut browser, 1920);
+    check(browser, 1920);
     drop(gateway);
+}
 
+fn of_delos(browser: &mut Browser) {
+    let directory = Directory::new("pages-delos");
+    let ports = free_ports(10);
     let mut dev = Command::new(BINARY);
     dev.args(["delos", "dev", "tabs", "--kind", "table", "--replicas", "3"])
-        .args(["--port", &(ports + 2).to_string()])
-        .args(["--pages-port", &(ports + 5).to_string(), "--data-dir"])
+        .args(["--port", &ports.to_string()])
+        .args(["--pages-port", &(ports + 3).to_string(), "--data-dir"])
         .arg(directory.file("delos"));
-    let dev = null(&mut dev);
-    begins(ports + 5);
+    let dev = quiet(&mut dev);
+    begins(ports + 3);
     let head = "Of the 3 replicas of service tabs, kind table, 3 serve. One replica may fail.";
-    look_at_all(&mut browser, &url(5), head);
+    look_at_all(browser, &place(ports + 3).1, head);
     let said = browser.text();
     assert!(
         said.contains("sequencer") && said.contains("lease"),
         "{said}"
     );
-    picture(&mut browser, "delos");
+    picture(browser, "delos");
     let table = |listen: u16, pages: u16, more: [&std::ffi::OsStr; 2]| {
         let mut server = Command::new(BINARY);
         server
-            .args(["table", "server", "--listen", &at(listen).to_string()])
-            .args(["--pages", &at(pages).to_string()])
+            .args(["table", "server", "--listen", &place(listen).0])
+            .args(["--pages", &place(pages).0])
             .args(more);
-        null(&mut server)
+        let server = quiet(&mut server);
+        begins(pages);
+        server
     };
     let file = directory.file("delos/tabs.delos");
-    let tables = table(8, 9, ["-C".as_ref(), file.as_os_str()]);
-    begins(ports + 9);
-    look_at_all(&mut browser, &url(9), head);
+    let tables = table(ports + 6, ports + 7, ["-C".as_ref(), file.as_os_str()]);
+    look_at_all(browser, &place(ports + 7).1, head);
     drop((tables, dev));
-    let alone = directory.file("alone");
-    let alone = table(10, 11, ["--data-dir".as_ref(), alone.as_os_str()]);
-    begins(ports + 11);
-    look_at_all(&mut browser, &url(11), "This process serves tables alone");
+    let data = directory.file("alone");
+    let more = ["--data-dir".as_ref(), data.as_os_str()];
+    let alone = table(ports + 8, ports + 9, more);
+    look_at_all(
+        browser,
+        &place(ports + 9).1,
+        "This process serves tables alone",
+    );
     drop(alone);
+}
 
+fn of_farm(browser: &mut Browser) {
     let mut machines = Machines::new("pages-farm", 1);
     let pages = free_ports(1);
-    let page = format!("127.0.0.1:{pages}");
-    let command = machines.command(0, &["--pages", &page]);
+    let (at, url) = place(pages);
+    let command = machines.command(0, &["--pages", &at]);
     machines.start_as(0, command);
     begins(pages);
-    let url = format!("http://{page}/");
     browser.open(&url);
     browser.await_text("The cluster does not serve; missing: ");
     let plan = "--machines 1 --replication 1 --regions 1 --region-mib 8";
     let made = machines.run("create", &plan.split(' ').collect::<Vec<_>>());
     assert!(made.status.success(), "{}", text(&made.stderr));
-    let head = "The cluster serves; nothing is missing.";
-    look_at_all(&mut browser, &url, head);
+    look_at_all(browser, &url, "The cluster serves; nothing is missing.");
     let said = browser.text();
-    assert!(
-        said.contains("Regions") && said.contains("lease: time within"),
-        "{said}"
-    );
-    picture(&mut browser, "farm");
+    for part in ["Regions", "lease: time within"] {
+        assert!(said.contains(part), "{said}");
+    }
+    picture(browser, "farm");
 }
 
 // ---- who is not welcome ----
