@@ -24,10 +24,6 @@ pub fn document(page: &Page, status: Option<Value>) -> Value {
 
 pub fn show(document: &Value, out: &mut Body) -> Head {
     let database = &document["database"];
-    if let Some(line) = database["line"].as_str() {
-        out.heading("Its database");
-        out.paragraph("", line);
-    }
     out.heading("Sessions, watches, and the tree");
     show_numbers(out, &document["numbers"]);
     let ready = document["ready"].as_str().unwrap_or("unknown");

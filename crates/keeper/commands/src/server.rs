@@ -114,10 +114,8 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
     let given = arguments.cluster_file.as_deref();
     let file = find_for_server(given);
     check_for_server(&file, given).map_err(at)?;
-    let cluster = Family::Store
-        .load(&file, settings)
-        .await
-        .map_err(|error| at(with_remedy(error)))?;
+    let loaded = Family::Store.load(&file, settings).await;
+    let cluster = loaded.map_err(|error| at(with_remedy(error)))?;
     let (are_needed, key) = (cluster.is_tls, cluster.key());
     // A gateway needs no more, whatever its file gives.
     let credentials = cluster.credentials(Identity::Client);
@@ -127,31 +125,24 @@ async fn serve(arguments: &Arguments, options: Options) -> Outcome {
     let listening = Keeper::listen(connection.database.clone(), doors, options);
     let keeper = telling(listening, OPENS_S, held_by(log)).await;
     let keeper = keeper.map_err(at)?;
-    let questions = match arguments.pages {
-        Some(address) => {
-            let keys = pages::Keys {
-                cluster_file: &file,
-                are_needed,
-            };
-            Some(admin::listen(pages::flag(), address, keys).map_err(at)?)
-        }
-        None => None,
+    let listen = |address| {
+        let keys = pages::Keys {
+            cluster_file: &file,
+            are_needed,
+        };
+        admin::listen(pages::flag(), address, keys)
     };
+    let questions = arguments.pages.map(listen).transpose().map_err(at)?;
     notify::ready(&format!("keeper {first}: listens"));
     if arguments.serving.tells_of_itself() {
         tell_doors(&keeper, &file);
     }
-    let serving = race(
-        keeper.serve(),
-        admin::answer(
-            &keeper,
-            Store {
-                key,
-                connection: &connection,
-            },
-            questions,
-        ),
-    );
+    let store = Store {
+        key,
+        connection: &connection,
+    };
+    let answering = admin::answer(&keeper, store, questions);
+    let serving = race(keeper.serve(), answering);
     let serving = race(serving, tell_when_stopped(&keeper, &at));
     let telling = tell(arguments, &keeper, &connection, &in_common);
     let serving = race(serving, telling);

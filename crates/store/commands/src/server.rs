@@ -88,8 +88,8 @@ struct Arguments {
     /// first
     #[arg(long)]
     pub accept_lost_coordination: bool,
-    /// Address of a page for browsers (/), and of a metrics page (/metrics) for Prometheus. At an address that is not loopback it asks for the token
-    /// that `plinth keys page-token` shows, if the cluster has keys
+    /// Address of a page for browsers (/), and of a metrics page (/metrics) for Prometheus. At an address that is not
+    /// loopback they ask for the token that `plinth keys page-token` shows, if the cluster has keys
     #[arg(long, alias = "metrics", value_name = "IP:PORT", value_parser = ports::parse_address)]
     pub pages: Option<SocketAddr>,
     #[command(flatten)]

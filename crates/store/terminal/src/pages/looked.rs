@@ -22,8 +22,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 const STYLE: &str = include_str!("page.css");
 /// Nothing runs, nothing comes from elsewhere, nobody shows it in a frame.
-const POLICY: &str = "default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; frame-ancestors 'none'; \
-    base-uri 'none'";
+const POLICY: &str = "default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; \
+    frame-ancestors 'none'; base-uri 'none'";
 const COOKIE_NAME: &str = "plinth_page";
 /// Of a form.
 const BODY_BYTES_MAX: usize = 1024;

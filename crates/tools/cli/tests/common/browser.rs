@@ -155,17 +155,17 @@ impl Browser {
 
     pub fn evaluate(&mut self, expression: &str) -> Value {
         let asked = json!({"expression": expression, "returnByValue": true});
+        let mut said = Value::Null;
         for _ in 0..10 {
-            let said = self.ask("Runtime.evaluate", asked.clone());
-            if said["error"].is_null() {
-                let said = &said["result"];
-                assert!(said["exceptionDetails"].is_null(), "{expression}: {said}");
-                return said["result"]["value"].clone();
+            said = self.ask("Runtime.evaluate", asked.clone());
+            let result = &said["result"];
+            if said["error"].is_null() && result["exceptionDetails"].is_null() {
+                return result["result"]["value"].clone();
             }
-            // The page has just renewed itself.
+            // The page has just renewed itself, and is not whole.
             std::thread::sleep(LOOK);
         }
-        panic!("{expression}: no page stands");
+        panic!("{expression}: {said}");
     }
 
     /// The text of the page, as a person reads it.
