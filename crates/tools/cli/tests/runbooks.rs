@@ -1,6 +1,7 @@
 //! Each runbook of `docs/operating.md` and `docs/deploying.md` is followed by its own commands, as an operator does at
 //! 3 a.m., and a machine is killed in the middle of it: another one than the one that is worked on, and that one, too.
 
+mod configuration;
 mod disks;
 mod machines_come_and_go;
 mod page;
