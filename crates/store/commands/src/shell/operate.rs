@@ -579,9 +579,9 @@ mod tests {
     #[test]
     fn the_best_coordinators_are_never_fewer_without_being_told() {
         let at = |port| Place::At(SocketAddr::from(([10, 0, 0, 1], port)));
-        assert_eq!(refuse_fewer(1, &[at(1)]), Ok(()));
-        assert_eq!(refuse_fewer(1, &[at(1), at(2), at(3)]), Ok(()));
-        let refused = refuse_fewer(3, &[at(4500)]).expect_err("one is fewer");
+        assert_eq!(refuse_fewer(1, &[at(1)], true), Ok(()));
+        assert_eq!(refuse_fewer(1, &[at(1), at(2), at(3)], true), Ok(()));
+        let refused = refuse_fewer(3, &[at(4500)], false).expect_err("one is fewer");
         let words = [
             "there are 3 coordinators",
             "would be 1; nothing has changed",
@@ -590,7 +590,13 @@ mod tests {
         for word in words {
             assert!(refused.contains(word), "{refused}");
         }
-        let none = refuse_fewer(1, &[]).expect_err("none is fewer");
+        let refused = refuse_fewer(3, &[at(4500)], true).expect_err("one is fewer");
+        assert!(!refused.contains("10.0.0.1:4500"), "{refused}");
+        assert!(
+            refused.contains("`coordinators force IP:PORT…' makes"),
+            "{refused}"
+        );
+        let none = refuse_fewer(1, &[], false).expect_err("none is fewer");
         assert!(none.ends_with("Start more processes"), "{none}");
     }
 

@@ -17,7 +17,10 @@ fn engine_copies_and_lock_change_while_a_machine_dies() {
     machines.start(4);
     machines.wait_until("the engine does not change", |status| {
         let servers = status["storage_servers"].as_array();
-        let mut engines = servers.into_iter().flatten().map(|server| &server["engine"]);
+        let mut engines = servers
+            .into_iter()
+            .flatten()
+            .map(|server| &server["engine"]);
         servers.is_some_and(|all| all.len() == 4) && engines.all(|engine| engine == "memory")
     });
     machines.wait_until_whole(4);

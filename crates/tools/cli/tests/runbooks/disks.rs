@@ -47,6 +47,30 @@ fn a_disk_fills_up_and_another_machine_dies() {
 }
 
 #[test]
+fn a_full_disk_of_a_mere_coordinator_is_named_before_and_while_the_database_stands_still() {
+    let mut machines = Machines::new("full-coordinator", 2, 3);
+    machines.give_small_disk(3, 64);
+    machines.start_with(3, &["--class", "stateless"]);
+    machines.start(4);
+    machines.cli(&format!("{DOUBLE}; set row 0"));
+    machines.wait_until_whole(4);
+    machines.small_disk().fill();
+    machines.wait_until("status counts it", |status| may_fail(status) == 0);
+    let output = machines.status_output(&[]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stdout);
+    let words = format!("available, and with a full disk at {}", machines.address(3));
+    assert!(said.contains(&words), "{said}");
+    machines.kill(1);
+    let line = machines.cli_fails("set row 1");
+    let words = format!("waits: the disk is full at {}", machines.address(3));
+    assert!(line.contains(&words), "{line}");
+    machines.small_disk().remount("size=400m");
+    let said = machines.cli("get row");
+    assert!(said.contains("is `0'") || said.contains("is `1'"), "{said}");
+}
+
+#[test]
 fn an_older_copy_is_put_back_while_another_machine_dies() {
     let page = Section::runbook("An older copy");
     page.says("the others give its data to a new storage server");
