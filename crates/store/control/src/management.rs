@@ -139,6 +139,17 @@ fn check(wanted: &Configured, workers: &[RegisterWorker]) -> Outcome<()> {
     Ok(())
 }
 
+/// Why excluded processes cannot be emptied: too few others live for all replicas; `None` if there are enough.
+pub fn lacks_processes<'a>(
+    database: &'a Database,
+    workers: &'a [RegisterWorker],
+) -> Boxed<'a, Outcome<Option<String>>> {
+    Box::pin(async move {
+        let refusal = check(&configured(database).await?, workers).err();
+        Ok(refusal.map(|refusal| refusal.replace("; nothing has changed", "")))
+    })
+}
+
 fn counted(domains: usize, kind: FaultDomain) -> String {
     let kinds = kind.plural();
     let noun = if domains == 1 {

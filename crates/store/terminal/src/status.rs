@@ -137,11 +137,18 @@ pub fn available(document: &Value) -> Outcome {
     }
 }
 
-/// Addresses of the servers that wait for free space on their disks.
+/// Addresses of the servers that wait for free space on their disks: log servers, storage servers and coordinators.
 pub fn full_disks(document: &Value) -> Vec<&str> {
     let cluster = &document["cluster"];
     let lists = [&cluster["log_servers"], &cluster["storage_servers"]].map(Value::as_array);
-    let servers = lists.into_iter().flatten().flatten();
+    let processes = cluster["processes"].as_object();
+    let processes = processes.into_iter().flat_map(|all| all.values());
+    let coordinators = processes.filter(|process| {
+        let roles = process["roles"].as_array();
+        let mut roles = roles.into_iter().flatten();
+        roles.any(|role| role["role"] == "coordinator")
+    });
+    let servers = lists.into_iter().flatten().flatten().chain(coordinators);
     let mut full: Vec<&str> = servers
         .filter(|server| server["disk_full"].as_bool() == Some(true))
         .filter_map(|server| server["address"].as_str())
@@ -303,6 +310,16 @@ mod tests {
         assert_eq!(said, "available, and with a full disk at 10.0.0.1:4500");
         let line = available(&document(true)).expect_err("a disk is full");
         assert!(line.contains("the disk is full at 10.0.0.1:4500"), "{line}");
+        let process = |role: &str| {
+            let process =
+                json!({"address": "10.0.0.2:4500", "disk_full": true, "roles": [{"role": role}]});
+            json!({"cluster": {"database_available": true, "processes": {"a": process}}})
+        };
+        assert_eq!(full_disks(&process("coordinator")), ["10.0.0.2:4500"]);
+        assert!(
+            full_disks(&process("resolver")).is_empty(),
+            "it writes nothing"
+        );
     }
 
     #[test]

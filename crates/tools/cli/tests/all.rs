@@ -53,6 +53,7 @@ mod real_cluster;
 mod recovery_waits;
 mod refused_requests;
 mod rights;
+mod runbooks;
 mod said_by_exit_codes;
 mod settings;
 mod shell;

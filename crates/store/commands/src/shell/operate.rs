@@ -103,6 +103,31 @@ impl Session {
         }
     }
 
+    /// The same after [`Session::let_others_coordinate`] has found nobody: what is left if it is stopped all the same.
+    async fn warn_of_needed_coordinators(
+        &self,
+        excluded: &[Target],
+        workers: &[RegisterWorker],
+    ) -> String {
+        let among = self.coordinators_among(excluded, workers).await;
+        let all = self.connection.coordinators.file().coordinators.len();
+        let left = all - among.len();
+        let loss = match may_fail(all).checked_sub(among.len()) {
+            None => "the database stands still".into(),
+            Some(0) => format!("{left} of {all} are left, and no other one may fail"),
+            Some(more) => format!("{left} of {all} are left, and {more} more may fail"),
+        };
+        let among: Vec<String> = among.iter().map(Place::to_string).collect();
+        match among.is_empty() {
+            true => String::new(),
+            false => format!(
+                "\nWARNING: a coordinator is {}, and stays one: no other process can take its place. Start one in \
+                 another fault domain, and `coordinators auto' lets it; if this one is stopped before, {loss}",
+                among.join(", ")
+            ),
+        }
+    }
+
     /// Lets other processes be coordinators in place of excluded ones, if as many as before can. Says which; `None` if
     /// nothing had to change, or nothing could.
     async fn let_others_coordinate(&self, excluded: &[Target]) -> Outcome<Option<String>> {
@@ -289,7 +314,9 @@ impl Session {
                 if same && !coordinators::one_is_lost(&self.connection.transport, &before).await {
                     return Ok("The coordinators stay: they suit best".into());
                 }
-                refuse_fewer(before.coordinators.len(), &best)?;
+                let workers = registered(&self.connection, &[]).await?.workers;
+                let is_on_several = management::are_on_several_machines(&workers);
+                refuse_fewer(before.coordinators.len(), &best, is_on_several)?;
                 best
             }
         };
@@ -330,12 +357,19 @@ impl Session {
         moved: Option<String>,
     ) -> Outcome<Answer> {
         let mut shown: BTreeSet<SocketAddr> = BTreeSet::new();
+        let (mut enough, mut lack_is_told) = (plinth_runtime::now(), false);
         loop {
             let (workers, info) = (self.connection.workers().await?, self.cluster_info().await?);
             let database = &self.connection.database;
             let needed = management::still_needed(database, &workers, &info.log_system).await?;
             if needed.is_empty() {
-                return match self.warn_of_coordinators(excluded, &workers).await {
+                // Somebody may have come during the wait.
+                let moved = match moved {
+                    None => self.let_others_coordinate(excluded).await?,
+                    moved => moved,
+                };
+                let warning = self.warn_of_needed_coordinators(excluded, &workers);
+                return match warning.await {
                     none if none.is_empty() => {
                         let moved = moved.map_or(String::new(), |line| format!("\n{line}"));
                         said(format!(
@@ -354,6 +388,18 @@ impl Session {
                 let list: Vec<String> = needed.iter().map(SocketAddr::to_string).collect();
                 plinth_terminal::say!("waiting for data to leave {}", list.join(", "));
                 shown = needed;
+            }
+            match management::lacks_processes(database, &workers).await? {
+                None => (enough, lack_is_told) = (plinth_runtime::now(), false),
+                // A new controller may not know all of them yet.
+                Some(lack) => {
+                    if !lack_is_told && enough.elapsed() >= registration_limit(&self.connection) {
+                        plinth_terminal::say!(
+                            "no data leaves: {lack}; it does when there are more, and `include' calls it off"
+                        );
+                        lack_is_told = true;
+                    }
+                }
             }
             plinth_runtime::sleep(LOOK_INTERVAL).await;
         }
@@ -418,15 +464,17 @@ fn included(targets: &[Target], found: &[Target]) -> Outcome<String> {
     }
 }
 
-/// Nobody who asks for the best coordinators means fewer of them.
-fn refuse_fewer(now: usize, best: &[Place]) -> Outcome<()> {
+/// Nobody who asks for the best coordinators means fewer of them. Fewer are not advised where each would be needed.
+fn refuse_fewer(now: usize, best: &[Place], is_on_several_machines: bool) -> Outcome<()> {
     if best.len() >= now {
         return Ok(());
     }
     let (there, left) = (count_of(now), best.len());
+    let is_bad = is_on_several_machines && each_is_needed(now, best).is_some();
     let best: Vec<String> = best.iter().map(Place::to_string).collect();
     let instead = match best.is_empty() {
         true => String::new(),
+        false if is_bad => "; `coordinators force IP:PORT…' makes them fewer".into(),
         false => format!("; `coordinators {}' makes it {left}", best.join(" ")),
     };
     Err(format!(
@@ -531,9 +579,9 @@ mod tests {
     #[test]
     fn the_best_coordinators_are_never_fewer_without_being_told() {
         let at = |port| Place::At(SocketAddr::from(([10, 0, 0, 1], port)));
-        assert_eq!(refuse_fewer(1, &[at(1)]), Ok(()));
-        assert_eq!(refuse_fewer(1, &[at(1), at(2), at(3)]), Ok(()));
-        let refused = refuse_fewer(3, &[at(4500)]).expect_err("one is fewer");
+        assert_eq!(refuse_fewer(1, &[at(1)], true), Ok(()));
+        assert_eq!(refuse_fewer(1, &[at(1), at(2), at(3)], true), Ok(()));
+        let refused = refuse_fewer(3, &[at(4500)], false).expect_err("one is fewer");
         let words = [
             "there are 3 coordinators",
             "would be 1; nothing has changed",
@@ -542,7 +590,13 @@ mod tests {
         for word in words {
             assert!(refused.contains(word), "{refused}");
         }
-        let none = refuse_fewer(1, &[]).expect_err("none is fewer");
+        let refused = refuse_fewer(3, &[at(4500)], true).expect_err("one is fewer");
+        assert!(!refused.contains("10.0.0.1:4500"), "{refused}");
+        assert!(
+            refused.contains("`coordinators force IP:PORT…' makes"),
+            "{refused}"
+        );
+        let none = refuse_fewer(1, &[], false).expect_err("none is fewer");
         assert!(none.ends_with("Start more processes"), "{none}");
     }
 

@@ -21,6 +21,9 @@ use plinth_runtime::Boxed;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+/// A coordinator writes its file anew, which takes a block of the file system or two.
+const LEAST_ROOM: u64 = 16 << 10;
+
 pub type Workers = BTreeMap<Uid, RegisterWorker>;
 
 pub struct LogServer {
@@ -86,6 +89,23 @@ impl Facts {
             .iter()
             .find(|(_, w)| w.worker.address == address)?;
         self.vitals.get(id)
+    }
+
+    /// Whether the disk of a process has no room: one of its servers says so, or there is less than any file takes.
+    pub fn is_full(&self, worker: &RegisterWorker) -> bool {
+        let address = worker.worker.address;
+        let logs = self.logs.iter().filter(|log| log.role.address == address);
+        let mut logs = logs.filter_map(|log| log.status.as_ref());
+        let storage = self.storage.iter();
+        let mut storage = storage
+            .filter(|server| server.address == Some(address))
+            .filter_map(|server| server.status.as_ref());
+        let disk = self
+            .vitals_at(address)
+            .and_then(|said| said.worker.as_ref());
+        logs.any(|status| status.disk_full)
+            || storage.any(|status| status.disk_full)
+            || disk.is_some_and(|disk| disk.disk_total > 0 && disk.disk_free < LEAST_ROOM)
     }
 
     /// The newest version that a server has; no read can ask for a newer one than the log servers have. When a

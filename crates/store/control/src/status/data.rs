@@ -101,21 +101,26 @@ impl Tolerance {
         let generations = facts.info.log_system.generations.iter();
         let logs = generations.map(|generation| generation.least_left(|log| has_log(facts, log)));
         let least = logs.chain([copies]).min().unwrap_or(0);
-        let data = least
-            .saturating_sub(1)
-            .min(of_coordinators(facts, config, coordinators));
+        let data =
+            least
+                .saturating_sub(1)
+                .min(of_coordinators(facts, config, coordinators, |_| true));
+        // A full disk loses nothing, and neither a coordinator nor a log server goes on there.
+        let has_room = |worker: &RegisterWorker| !facts.is_full(worker);
+        let coordinators = of_coordinators(facts, config, coordinators, has_room);
         let well = || {
             facts
                 .workers
                 .values()
                 .filter(|worker| worker.disk.is_none())
         };
-        let spare = placement::log_places(well().collect(), config);
+        let places = well().filter(|worker| has_room(worker)).collect();
+        let spare = placement::log_places(places, config);
         let spare = spare.saturating_sub(config.replication as usize);
         let elsewhere = placement::stateless_places(well().collect(), config).saturating_sub(1);
         Tolerance {
             data,
-            availability: data.min(spare).min(elsewhere),
+            availability: data.min(coordinators).min(spare).min(elsewhere),
         }
     }
 
@@ -143,8 +148,13 @@ fn has_log(facts: &Facts, log: &Interface) -> bool {
 }
 
 /// How many zones, or data halls, may fail until a majority of the coordinators is gone, those first that have most of
-/// them.
-fn of_coordinators(facts: &Facts, config: &DatabaseConfig, coordinators: &[Place]) -> usize {
+/// them. Only those at workers that `counts_too` are counted.
+fn of_coordinators(
+    facts: &Facts,
+    config: &DatabaseConfig,
+    coordinators: &[Place],
+    counts_too: impl Fn(&RegisterWorker) -> bool,
+) -> usize {
     let mut domains: BTreeMap<&str, usize> = BTreeMap::new();
     let workers = coordinators
         .iter()
@@ -156,7 +166,7 @@ fn of_coordinators(facts: &Facts, config: &DatabaseConfig, coordinators: &[Place
                 "status counts coordinators that have no registers, or a disk that is sick"
             )
     };
-    for worker in workers.filter(serves) {
+    for worker in workers.filter(serves).filter(|worker| counts_too(worker)) {
         let domain = worker.locality.domain(config.domain);
         *domains.entry(domain).or_default() += 1;
     }

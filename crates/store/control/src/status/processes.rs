@@ -73,6 +73,7 @@ fn process(
         "class_source": if worker.given.is_some() { "set_class" } else { "command_line" },
         "class_type": worker.class().name(),
         "degraded": worker.disk.is_some(),
+        "disk_full": facts.is_full(worker),
         "excluded": exclusion::is_excluded(worker, excluded),
         "fault_domain": place.zone,
         "locality": {

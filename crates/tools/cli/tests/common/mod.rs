@@ -5,6 +5,7 @@ pub mod certificates;
 pub mod client_programs;
 pub mod farm;
 pub mod gateways;
+pub mod machines;
 pub mod object_server;
 pub mod replicas;
 pub mod small_disk;

@@ -98,6 +98,12 @@ impl SmallDisk {
         self.run("mount", &["-o", &options, "none"]);
     }
 
+    /// Writes a file until there is no room for more.
+    pub fn fill(&self) {
+        let script = "cat /dev/zero >\"$0/filler\" 2>/dev/null; true"; // it fails in the end
+        self.run("sh", &["-c", script]);
+    }
+
     pub fn free_bytes(&self) -> u64 {
         let output = text(&self.run("df", &["--output=avail", "-B1"]).stdout);
         let last = output.lines().last().expect("a line");
