@@ -6,6 +6,7 @@ use plinth_access::{Access, key_row};
 use plinth_client::{Database, Transaction};
 use plinth_core::Result;
 use plinth_core::key::printable;
+use plinth_core::similar;
 use plinth_core::system_keys::ACCESS;
 use plinth_identity::tokens::{KEY_NAME_BYTES_MAX, PublicKey, is_key_name};
 use plinth_runtime::Boxed;
@@ -49,10 +50,17 @@ pub fn trust<'a>(database: &'a Database, name: &'a str, key: PublicKey) -> Boxed
 /// Lets no token count any more that this key has signed.
 pub fn revoke<'a>(database: &'a Database, name: &'a str) -> Boxed<'a, Outcome<()>> {
     decide(database, async move |tr| {
-        if !read_in(tr).await?.keys.has(name) {
+        let keys = read_in(tr).await?.keys;
+        if !keys.has(name) {
+            let trusted: Vec<&str> = keys.iter().map(|(name, _)| name).collect();
+            let meant = similar::question(name, trusted);
+            // What is longer than any name may be a token, which is not to be repeated.
+            let which = match name.len() <= KEY_NAME_BYTES_MAX {
+                true => format!("no key {}", printable(name.as_bytes())),
+                false => "no key of that name".into(),
+            };
             return Ok(Err(format!(
-                "no key {} is trusted; `listtrusted' lists those that are; nothing has changed",
-                printable(name.as_bytes())
+                "{which} is trusted; {meant}`listtrusted' lists those that are; nothing has changed"
             )));
         }
         tr.clear(key_row(name));

@@ -39,6 +39,7 @@ mod lies;
 mod loss;
 mod missing;
 mod names;
+mod patience;
 mod phases;
 mod protection;
 mod ready;

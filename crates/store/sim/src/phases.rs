@@ -2,6 +2,7 @@
 
 use crate::cluster::{self, Databases, Shape};
 use crate::faults::FaultMix;
+use crate::patience::patience;
 use crate::scenario::Scenario;
 use crate::workloads::{self, Day, Space, Workload};
 use crate::{
@@ -9,16 +10,11 @@ use crate::{
     strangers, words,
 };
 use plinth_client::Database;
-use plinth_control::knobs::{FIRST_SHARDS, RECOVERY_RETRY_MS};
-use plinth_coordination::knobs::COORDINATOR_LEASE_MS;
-use plinth_rpc::knobs::{
-    BUSY_PEER_MS, CONNECT_TIMEOUT_MS, FAILURE_DETECTION_MS, RPC_PING_TIMEOUT_MS,
-};
+use plinth_control::knobs::FIRST_SHARDS;
 use plinth_runtime::knobs::{Knobs, knobs, set_knobs};
 use plinth_runtime::random::chance;
 use plinth_runtime::sim::{Draw, control};
 use plinth_runtime::{Duration, Task, probe, trace};
-use plinth_server::knobs::DISK_STALL_MS;
 use plinth_transaction::knobs::{COMMIT_BATCH_COUNT_MAX, COMMIT_BATCHES_IN_FLIGHT_MAX};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -103,28 +99,8 @@ pub async fn run(
     trace!("Shape", "shape" => format!("{shape:?}"));
     trace!("FaultMix", "mix" => format!("{mix:?}"));
     drawn.borrow_mut().knobs = drawn_knobs();
-    let open = async || {
-        let opened = plinth_runtime::timeout(CREATE_LIMIT, cluster::open(&shape)).await;
-        opened.ok_or_else(|| liveness("the database could not be created"))
-    };
-    if scenario.lose_data {
-        return loss::run(&shape, &open().await?).await;
-    }
-    if scenario.damage_copies {
-        return damage::run(&shape, &open().await?).await;
-    }
-    if scenario.idle_hours > 0 {
-        return idle::run(&shape, &open().await?, scenario.idle_hours).await;
-    }
-    if scenario.asks_who_is_ready {
-        return ready::run(&shape, &open().await?, scenario.fault_seconds).await;
-    }
-    if scenario.replicas_lag {
-        return stale::run(&shape, &open().await?, scenario.fault_seconds).await;
-    }
-    if scenario.siege {
-        strangers::besiege(&shape, &open().await?, scenario.fault_seconds).await;
-        return Ok(());
+    if let Some(verdict) = instead_of_workloads(&shape, &scenario).await {
+        return verdict;
     }
     let (databases, chosen, spare) = plinth_runtime::timeout(
         CREATE_LIMIT,
@@ -162,6 +138,48 @@ pub async fn run(
         return loss::run(&shape, &database).await;
     }
     Ok(())
+}
+
+/// Scenarios that have checks of their own.
+async fn instead_of_workloads(shape: &Shape, scenario: &Scenario) -> Option<Verdict> {
+    let seconds = scenario.fault_seconds;
+    let has_own = scenario.lose_data
+        || scenario.damage_copies
+        || scenario.idle_hours > 0
+        || scenario.asks_who_is_ready
+        || scenario.replicas_lag
+        || scenario.siege;
+    if !has_own {
+        return None;
+    }
+    let opened = plinth_runtime::timeout(CREATE_LIMIT, cluster::open(shape)).await;
+    let Some(database) = opened else {
+        return Some(Err(liveness("the database could not be created")));
+    };
+    Some(match scenario {
+        Scenario {
+            lose_data: true, ..
+        } => loss::run(shape, &database).await,
+        Scenario {
+            damage_copies: true,
+            ..
+        } => damage::run(shape, &database).await,
+        Scenario {
+            asks_who_is_ready: true,
+            ..
+        } => ready::run(shape, &database, seconds).await,
+        Scenario {
+            replicas_lag: true, ..
+        } => stale::run(shape, &database, seconds).await,
+        Scenario {
+            idle_hours: hours @ 1..,
+            ..
+        } => idle::run(shape, &database, *hours).await,
+        _ => {
+            strangers::besiege(shape, &database, seconds).await;
+            Ok(())
+        }
+    })
 }
 
 fn broken_promise(name: &str, broken: &str) -> Failure {
@@ -251,25 +269,6 @@ fn heal() {
     for process in control.processes() {
         control.restart_process(process.id);
     }
-}
-
-/// By how much longer than usual this run's knobs let the cluster take to notice and replace failed processes.
-pub(crate) fn patience() -> Duration {
-    let patience = |knobs: &Knobs| {
-        let (silent, unanswered) = (
-            FAILURE_DETECTION_MS.of(knobs),
-            RPC_PING_TIMEOUT_MS.of(knobs),
-        );
-        silent.max(unanswered) * 3
-            + BUSY_PEER_MS.of(knobs)
-            + COORDINATOR_LEASE_MS.of(knobs) * 2
-            + RECOVERY_RETRY_MS.of(knobs)
-            + CONNECT_TIMEOUT_MS.of(knobs)
-            // A disk that hangs counts as sick by then.
-            + DISK_STALL_MS.of(knobs)
-    };
-    let more = patience(&knobs()).saturating_sub(patience(&Knobs::default()));
-    Duration::from_millis(more)
 }
 
 async fn liveness_phase(database: &Database, spare: &Space) -> Verdict {

@@ -2,14 +2,14 @@
 //! whichever zones these are, those with coordinators too, and the database must go on.
 //!
 //! ```text
-//! status says: available, n zones may fail ──► n zones end at once ──► a commit, and rows of all parts, within a limit
+//! status says: available, n zones may fail ──► n zones end at once ──► a commit, and rows of all parts, in time
 //! ```
 //!
 //! Zones that ended may stay away for later looks, of which each must say what is true by then. A look that is
 //! answered with "not available" promises nothing.
 
 use crate::cluster::{Shape, index_of};
-use crate::phases::patience;
+use crate::patience::patience;
 use crate::workloads::{Space, until_done};
 use crate::{Failure, FailureKind};
 use plinth_client::{Database, RangeOptions};

@@ -148,7 +148,11 @@ fn rows_for_other_programs_are_lines_with_tabs() {
         "create table t (id int, name text null, primary key (id)); insert into t (id) values (1)",
     );
     server.ask("insert into t (id, name) values (2, 'a b')");
-    let rows = server.shell(&["--tsv", "--exec", "select id, name from t; delete from t"]);
+    let rows = server.shell(&[
+        "--tsv",
+        "--exec",
+        "select id, name from t; delete from t all",
+    ]);
     assert_eq!(String::from_utf8_lossy(&rows.stdout), "1\t\\N\n2\ta b\n");
     assert_eq!(String::from_utf8_lossy(&rows.stderr), "2 rows changed\n");
     let said = server.shell(&["--json", "--exec", "select * from nobody"]);

@@ -17,10 +17,10 @@ pub const HELP: Help = Help {
                 "add rows; one whose key is there is refused", "insert into people (id, name) values (1, 'Ada')"),
             page("upsert", "into TABLE (COLUMN, ...) values (VALUE, ...), ...",
                 "add rows, in place of those with the same keys", "upsert into people (id, name) values (1, 'Ada')"),
-            page("update", "TABLE set COLUMN = VALUE, COLUMN = COLUMN + N [where FILTER]",
-                "change rows; a number may be added to what a column has",
+            page("update", "TABLE set COLUMN = VALUE, COLUMN = COLUMN + N where FILTER|all",
+                "change rows, or all of them; a number may be added to what a column has",
                 "update people set born = 1815 where id = 1"),
-            page("delete", "from TABLE [where FILTER]", "remove rows", "delete from people where born is null"),
+            page("delete", "from TABLE where FILTER|all", "remove rows, or all of them", "delete from people where born is null"),
         ]),
         ("Transactions", &[
             page("begin", "",

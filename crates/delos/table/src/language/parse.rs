@@ -224,7 +224,7 @@ impl<'a> Parser<'a> {
             "delete" => {
                 self.need("from")?;
                 let table = self.name("the name of a table")?;
-                let filter = self.where_()?;
+                let filter = self.rows_meant()?;
                 Statement::Operations(vec![Operation::DeleteWhere { table, filter }])
             }
             "select" => self.select()?,
@@ -429,7 +429,7 @@ impl<'a> Parser<'a> {
                 break;
             }
         }
-        let filter = self.where_()?;
+        let filter = self.rows_meant()?;
         Ok(Operation::UpdateWhere { table, filter, set })
     }
 
@@ -495,6 +495,18 @@ impl<'a> Parser<'a> {
         match self.take("where") {
             true => self.filter(0),
             false => Ok(Filter::everything()),
+        }
+    }
+
+    /// The rows that a statement changes. Every row has to be meant: who pastes a statement of two lines would lose
+    /// them by the first.
+    fn rows_meant(&mut self) -> Parsed<Filter> {
+        if self.take("all") {
+            return Ok(Filter::everything());
+        }
+        match self.is_word("where") {
+            true => self.where_(),
+            false => self.expected_of("`where', or `all' for every row,", &["where", "all"]),
         }
     }
 

@@ -133,6 +133,30 @@ fn updates_set_or_add() {
 }
 
 #[test]
+fn rows_are_changed_where_a_filter_says_so_or_all_of_them() {
+    for text in [
+        "delete from t",
+        "update t set a = 1",
+        "delete from t; commit",
+    ] {
+        let line = parse(text).expect_err("it ends before `where'");
+        assert!(
+            line.starts_with("`where', or `all' for every row, is expected at"),
+            "{line}"
+        );
+    }
+    let everything = Filter::everything();
+    let table = String::from("t");
+    for text in ["delete from t all", "delete from t ALL;"] {
+        let all = Operation::DeleteWhere {
+            table: table.clone(),
+            filter: everything.clone(),
+        };
+        assert_eq!(one(text), Statement::Operations(vec![all]));
+    }
+}
+
+#[test]
 fn a_select_has_an_order_a_limit_and_a_way() {
     let Statement::Select { query, limit } =
         one("select a, b from t where a > 1 order by b desc, a asc limit 5 using i")
@@ -262,7 +286,7 @@ fn any_text_is_a_statement_or_an_error() {
         "alter table t add column c float default -1.5e3; alter table t drop column \"c\"; drop table t",
         "insert into t (a, b) values (- -9223372036854775808, x'00'), (1, timestamp '2026-01-01 1:2:3.5')",
         "update t set a = a - 1 where not (a in (1, 2) or b starts with 'é') and c is not null",
-        "begin; require t (a = 1) where b <> 2; delete from t; commit",
+        "begin; require t (a = 1) where b <> 2; delete from t all; commit",
         "select * from t where a >= -1 order by a desc, b limit 10 using primary",
     ];
     let corpus = corpus.map(|text| text.as_bytes().to_vec());

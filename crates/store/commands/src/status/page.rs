@@ -1,7 +1,7 @@
 //! The status of a cluster as a page for a browser: what `plinth status` says, and the processes by their zones and
 //! machines. A thousand processes are no more to read than a hundred: what is beyond that is counted.
 
-use super::summary::{Server, bytes, data_facts, servers, summary, workload_facts};
+use super::summary::{Server, bytes, data_facts, sections, servers, workload_facts};
 use plinth_terminal::pages::body::Body;
 use plinth_terminal::pages::view::{Head, text};
 use plinth_terminal::status::{full_disks, headline, sick_disks};
@@ -44,8 +44,7 @@ pub fn show(document: &Value, out: &mut Body) -> Head {
         lags(out, title, servers(cluster, of));
     }
     out.heading("plinth status");
-    let file = cluster["connection_string"].as_str().unwrap_or("unknown");
-    out.plain(&summary(document, file));
+    out.plain(&sections(document));
     headline(document)
 }
 

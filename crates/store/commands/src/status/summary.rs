@@ -60,9 +60,14 @@ pub fn rate(counter: &Value) -> String {
 
 /// A summary for people.
 pub fn summary(document: &Value, cluster_file: &str) -> String {
+    let rest = sections(document);
+    format!("Using cluster file `{cluster_file}'.\n\n{rest}")
+}
+
+/// The same for those who have not asked by a cluster file.
+pub fn sections(document: &Value) -> String {
     let cluster = &document["cluster"];
-    let mut out = String::new();
-    writeln!(out, "Using cluster file `{cluster_file}'.\n\nCluster:").expect(INFALLIBLE);
+    let mut out = String::from("Cluster:\n");
     row(&mut out, "Database", database(document));
     if !is_available(document) {
         row(&mut out, "Recovery", recovery(cluster));
@@ -101,11 +106,7 @@ fn cluster_rows(out: &mut String, document: &Value) {
         row(out, "Roles", roles(cluster));
     }
     row(out, "Controller", word(&cluster["controller"]));
-    row(
-        out,
-        "Coordinators",
-        coordinators(&document["client"]["coordinators"]),
-    );
+    row(out, "Coordinators", coordinators(document));
     if cluster["fault_tolerance"].is_object() {
         let [data, service] =
             may_fail(cluster).map(|zones| counted(zones.unwrap_or(0), "zone", "zones"));
@@ -173,8 +174,15 @@ fn number_of_roles(cluster: &Value) -> impl Fn(&str) -> u64 {
     }
 }
 
-fn coordinators(of_client: &Value) -> String {
-    let all: Vec<&Value> = list(&of_client["coordinators"]).collect();
+/// How many there are, and whether this client reaches them, if one has asked.
+fn coordinators(document: &Value) -> String {
+    let of_client = &document["client"]["coordinators"]["coordinators"];
+    if !of_client.is_array() {
+        let named = word(&document["cluster"]["connection_string"]);
+        let places = named.split_once('@').map_or(named, |(_, places)| places);
+        return places.split(',').count().to_string();
+    }
+    let all: Vec<&Value> = list(of_client).collect();
     let silent = all.iter().filter(|one| one["reachable"] == false);
     let silent: Vec<&str> = silent.map(|one| word(&one["address"])).collect();
     match silent.is_empty() {

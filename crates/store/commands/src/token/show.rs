@@ -19,6 +19,15 @@ const KEY_LINE: &str = "plinth-key-";
 
 /// What there is to say about a file, or about standard input: for people, and for programs.
 pub fn show(path: &Path) -> Outcome<(String, Value)> {
+    // A token in place of its file is not repeated: others see what is on a screen.
+    if path
+        .to_str()
+        .is_some_and(|text| said(text.as_bytes()).is_ok())
+    {
+        return Err(
+            "that is a token itself; name its file, or give it on standard input with -".into(),
+        );
+    }
     let at = |what: String| format!("{}: {what}", path.display());
     let cannot = |error: std::io::Error| at(why_not_read(&error, ""));
     let mut bytes = Vec::new();
@@ -180,6 +189,18 @@ mod tests {
 
     fn signer() -> SigningKey {
         SigningKey::new("web", [0xa5; 32]).expect("a name")
+    }
+
+    #[test]
+    fn a_token_in_place_of_its_file_is_not_repeated() {
+        let token = signer()
+            .sign(&Claims::default())
+            .expect("it is within its bounds");
+        let line = show(Path::new(&token)).expect_err("it is no file");
+        assert!(
+            !line.contains(&token) && line.contains("name its file"),
+            "{line}"
+        );
     }
 
     #[test]
