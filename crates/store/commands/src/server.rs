@@ -322,6 +322,7 @@ fn worker_config(
         public: public.cloned().map(at),
         // Who starts several, as plinth dev does, tells of them itself.
         tell: arguments.serving.tells_of_itself().then_some(tell),
+        warn: Some(tell),
         data_directory: worker_directory(&arguments.data_dir, worker),
         cluster,
         cluster_file: Some(arguments.cluster_file()),

@@ -75,6 +75,8 @@ pub struct WorkerConfig {
     pub cache_bytes: usize,
     /// Is told in lines for people that the worker listens, that it has joined the cluster, and why it has not.
     pub tell: Option<fn(&str)>,
+    /// Tells the same person what must be known, also if somebody else tells the rest.
+    pub warn: Option<fn(&str)>,
 }
 
 impl WorkerConfig {
@@ -100,6 +102,7 @@ impl WorkerConfig {
             metrics: None,
             cache_bytes: 1 << 20,
             tell: None,
+            warn: None,
         }
     }
 }
@@ -208,14 +211,8 @@ async fn host(
     let leader: Watch<Option<Candidate>> = Watch::new(None);
     let elected = leader.clone();
     let joined: Watch<Option<Interface>> = Watch::new(None);
-    let _progress = tell_progress(
-        &config,
-        &hosting,
-        &transport,
-        &coordinators,
-        &leader,
-        &joined,
-    );
+    let _progress = tell_progress(&config, &transport, &coordinators, &leader, &joined);
+    let _warning = tell_damage(&config, &hosting);
     let class = Watch::new(config.class);
     let _election = run_for_controller(&class, &coordinators, &transport, address, &leader);
     let registering = keep_registered(
@@ -272,19 +269,22 @@ fn watch_disk(directory: &DataDirectory) -> (Rc<DiskWatch>, Task<()>) {
 
 fn tell_progress(
     config: &WorkerConfig,
-    hosting: &Rc<Hosting>,
     transport: &Transport,
     coordinators: &Coordinators,
     leader: &Watch<Option<Candidate>>,
     joined: &Watch<Option<Interface>>,
 ) -> Option<Task<()>> {
     let of = (transport.clone(), coordinators.clone(), leader.clone());
-    let (tell, hosting) = (config.tell?, hosting.clone());
-    let telling = progress::tell(tell, of.0, of.1, of.2, joined.clone());
+    let telling = progress::tell(config.tell?, of.0, of.1, of.2, joined.clone());
     Some(plinth_runtime::spawn("progress", async move {
-        match plinth_runtime::race(telling, hosting.tell_damage(tell)).await {
-            Either::Left(never) | Either::Right(never) => match never {},
-        }
+        match telling.await {}
+    }))
+}
+
+fn tell_damage(config: &WorkerConfig, hosting: &Rc<Hosting>) -> Option<Task<()>> {
+    let (tell, hosting) = (config.warn?, hosting.clone());
+    Some(plinth_runtime::spawn("damage", async move {
+        match hosting.tell_damage(tell).await {}
     }))
 }
 

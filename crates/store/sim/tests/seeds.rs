@@ -249,7 +249,7 @@ fn a_process_that_votes_for_whatever_name_leads_to_it_is_found() {
 
 #[test]
 fn a_coordinator_that_forgets_its_promises_is_found() {
-    is_found_in("coordinator_forgets", "coordinators", 175, only(None, &[]));
+    is_found_in("coordinator_forgets", "coordinators", 142, only(None, &[]));
 }
 
 #[test]

@@ -77,6 +77,12 @@ pub fn with_file(program: Command, arguments: Vec<OsString>) -> Outcome<Vec<OsSt
         // Each knob has a name: what the command line says later of the same one counts.
         if !is_said || entry.flag.get_long() == Some(KNOB) {
             let place = format!("{}, line {}", path.display(), entry.line);
+            if let Some(now) = entry.flag.get_long().filter(|now| *now != entry.name) {
+                crate::say!(
+                    "{place}: `{}' is `{now}' now; the former words work for one release more",
+                    entry.name
+                );
+            }
             for flag in names(entry.flag).filter(|flag| flag.starts_with("--")) {
                 sources::note_entry(flag, &entry.name, place.clone());
             }

@@ -17,8 +17,12 @@ struct Source {
 
 static NOTED: Mutex<Sources> = Mutex::new(BTreeMap::new());
 
-/// A line about these no flag of this process caused.
-const OTHERS: [&str; 2] = ["the other side", "the peer"];
+/// A line about these no flag of this process caused, or it speaks of the variables itself.
+const OTHERS: [&str; 3] = [
+    "the other side",
+    "the peer",
+    "or the variable of one of them",
+];
 
 fn note(flag: String, source: Source) {
     let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);

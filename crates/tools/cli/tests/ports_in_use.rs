@@ -1,6 +1,6 @@
 //! A port that somebody else has: the one line about it names the flag that chooses another.
 
-use crate::common::{BINARY, Directory, error_line, free_ports};
+use crate::common::{BINARY, Directory, error_line, free_ports, text};
 use rustix::process::{Pid, Signal, kill_process};
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -228,14 +228,23 @@ fn a_port_that_somebody_has_is_told_by_the_entry_of_the_file_that_gave_it() {
         let ended = Command::new(BINARY)
             .args(words)
             .args(["--config", &file])
-            .output();
-        let said = error_line(&ended.expect("the binary was built"));
+            .output()
+            .expect("the binary was built");
+        let (all, said) = (text(&ended.stderr), error_line(&ended));
         let number = if entry == "listen" { 2 } else { 3 };
         let line = format!(
             "cannot listen at {taken} (`{entry}' in {file}, line {number}): another process listens there; stop it, \
              or choose another `{entry}'\n"
         );
         assert!(said.ends_with(&line), "{command}: {said}");
+        let former = format!(
+            "{file}, line 3: `metrics' is `pages' now; the former words work for one release more\n"
+        );
+        assert_eq!(
+            said.contains(&former),
+            entry == "metrics",
+            "{command}: {said}"
+        );
     }
 }
 
