@@ -217,8 +217,8 @@ pub struct Asked {
     pub domain: String,
 }
 
-/// The best worker that may be asked for the log of a place beside those that were `asked`. Whichever of them is first,
-/// no two logs are in one fault domain.
+/// The best worker that may be asked for the log of a place beside those that were `asked`. Whichever of them is
+/// first, no two logs are in one fault domain.
 pub fn spare_for_log(
     workers: &[&RegisterWorker],
     config: &DatabaseConfig,

@@ -17,13 +17,14 @@ mod processes;
 mod qos;
 mod replicas;
 mod unreadable;
+mod workers;
 mod workload;
 
 use crate::cluster::Cluster;
 use crate::phase::Phases;
 use crate::replica::could_serve;
 use crate::streams::StreamState;
-use asked::{Facts, LogServer, StorageServer, Workers};
+use asked::{Facts, LogServer, StorageServer};
 pub use damage::line as damage_line;
 use data::Tolerance;
 use plinth_core::DatabaseConfig;
@@ -34,6 +35,7 @@ use plinth_runtime::Duration;
 use replicas::Replicas;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use workers::Workers;
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 

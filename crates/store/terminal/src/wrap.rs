@@ -25,7 +25,10 @@ pub fn folded(text: &str, width: usize) -> String {
                 lines.push(now.trim_end().to_owned());
                 now = " ".repeat(below);
             }
-            now.push_str(word);
+            // Columns end where the line does.
+            if lines.is_empty() || !(now.trim().is_empty() && word.trim().is_empty()) {
+                now.push_str(word);
+            }
         }
         lines.push(now.trim_end().to_owned());
         lines
@@ -55,7 +58,7 @@ mod tests {
             "a cluster\n    0  127.0.0.1:4500   master  primary of 2, backup of 4\n\n  short";
         assert_eq!(folded(text, 200), text);
         let told = "a cluster\n    0  127.0.0.1:4500   master\n        primary of 2, backup\n        of 4\n\n  short";
-        assert_eq!(folded(text, 32), told);
+        assert_eq!(folded(text, 30), told);
         for width in 1..100 {
             let words = |text: &str| {
                 text.split_whitespace()

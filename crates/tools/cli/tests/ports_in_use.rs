@@ -208,7 +208,7 @@ fn a_port_that_somebody_has_is_told_by_the_entry_of_the_file_that_gave_it() {
         let at = |word: &str| if word == "TAKEN" { &taken } else { &free };
         let pages = format!("{entry} = '{taken}'\n");
         let data = format!("data-dir = '{}'\n", directory.file("data").display());
-        let text = [
+        let entries = [
             "# of a test\n",
             &format!("listen = '{}'\n", at(listen)),
             if entry == "listen" { "" } else { &pages },
@@ -219,7 +219,7 @@ fn a_port_that_somebody_has_is_told_by_the_entry_of_the_file_that_gave_it() {
             },
         ];
         let file = directory.file("own.toml");
-        std::fs::write(&file, text.concat()).expect("written");
+        std::fs::write(&file, entries.concat()).expect("written");
         let file = file.display().to_string();
         let words = command.split(' ').map(|word| match word {
             "FILE" => place.cluster_file().display().to_string(),
@@ -241,9 +241,9 @@ fn a_port_that_somebody_has_is_told_by_the_entry_of_the_file_that_gave_it() {
             "{file}, line 3: `metrics' is `pages' now; the former words work for one release more\n"
         );
         assert_eq!(
-            said.contains(&former),
+            all.contains(&former),
             entry == "metrics",
-            "{command}: {said}"
+            "{command}: {all}"
         );
     }
 }

@@ -20,7 +20,8 @@ pub const HELP: Help = Help {
             page("update", "TABLE set COLUMN = VALUE, COLUMN = COLUMN + N where FILTER|all",
                 "change rows, or all of them; a number may be added to what a column has",
                 "update people set born = 1815 where id = 1"),
-            page("delete", "from TABLE where FILTER|all", "remove rows, or all of them", "delete from people where born is null"),
+            page("delete", "from TABLE where FILTER|all", "remove rows, or all of them",
+                "delete from people where born is null"),
         ]),
         ("Transactions", &[
             page("begin", "",

@@ -3,6 +3,7 @@
 use super::ANSWER_LIMIT;
 use super::probe::{self, Probe};
 use super::replicas::{self, Replicas};
+use super::workers::Workers;
 use crate::cluster::Cluster;
 use crate::movement;
 use crate::singletons::read_servers;
@@ -23,8 +24,6 @@ use std::net::SocketAddr;
 
 /// A coordinator writes its file anew, which takes a block of the file system or two.
 const LEAST_ROOM: u64 = 16 << 10;
-
-pub type Workers = BTreeMap<Uid, RegisterWorker>;
 
 pub struct LogServer {
     pub role: Interface,

@@ -1,6 +1,6 @@
 //! Storage servers whose files are damaged: where, and which keys.
 
-use super::asked::Workers;
+use super::workers::Workers;
 use plinth_core::Uid;
 use plinth_core::key::printable;
 use plinth_protocol::control::{DamagedPart, DamagedStorage};

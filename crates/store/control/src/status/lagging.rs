@@ -1,7 +1,8 @@
 //! Storage servers that are far behind the log.
 
-use super::asked::{Facts, StorageServer, Workers};
+use super::asked::{Facts, StorageServer};
 use super::damage;
+use super::workers::Workers;
 use crate::knobs::STORAGE_REPLACE_LAG_MS;
 use crate::replica::{Lag, Replica, could_serve, seconds_behind};
 use plinth_core::Uid;

@@ -1,7 +1,7 @@
 //! Keys that no copy can read now: each server that should hold them is gone, or has a damaged block there.
 
-use super::asked::Workers;
 use super::damage;
+use super::workers::Workers;
 use plinth_core::key::printable;
 use plinth_core::system_keys::ShardRecord;
 use plinth_core::{KeyRange, Uid};

@@ -89,8 +89,9 @@ fn real(directory: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
+    /// At an address of its own: other tests listen at free ports of the usual one.
     fn free() -> SocketAddr {
-        let found = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let found = TcpListener::bind("127.83.0.1:0").and_then(|listener| listener.local_addr());
         found.expect("a port")
     }
 
@@ -109,6 +110,7 @@ mod tests {
         assert!(line.contains(&first.0.to_string()), "{line}");
         drop(listener);
         assert_eq!(other.take([first, second]), Ok(()));
+        drop(other);
         let line = Claims::default().take([first, first]).expect_err("twice");
         assert!(
             line.contains("this command listens there already"),
