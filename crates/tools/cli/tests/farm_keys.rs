@@ -107,10 +107,23 @@ fn writes() -> Vec<u8> {
     places.flat_map(|(region, at)| write(region, at)).collect()
 }
 
+/// A connection to a machine, which may have to be started again.
+fn connect(machines: &Machines, host: &str, port: u16) -> TcpStream {
+    let begun = Instant::now();
+    loop {
+        match TcpStream::connect((host, port)) {
+            Ok(stream) => return stream,
+            Err(error) => assert!(begun.elapsed() < Duration::from_secs(20), "{port}: {error}"),
+        }
+        machines.supervise();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
 /// Says this, and hears the other side to its end.
-fn say(address: &str, port: u16, bytes: &[u8]) -> Vec<u8> {
+fn say(machines: &Machines, address: &str, port: u16, bytes: &[u8]) -> Vec<u8> {
     let host = address.split(':').next().expect("an address");
-    let mut stream = TcpStream::connect((host, port)).expect("it listens");
+    let mut stream = connect(machines, host, port);
     stream
         .set_read_timeout(Some(Duration::from_secs(20)))
         .expect("a limit");
@@ -137,14 +150,14 @@ fn knock(machines: &Machines) {
         // As any of the machines, to any of them: numbers need not be those of the processes.
         for (from, to) in (0..3).flat_map(|from| (0..3).map(move |to| (from, to))) {
             let bytes = [greeting(from, to), writes()].concat();
-            assert_eq!(say(&address, memory, &bytes), b"", "{from} {to}");
+            assert_eq!(say(machines, &address, memory, &bytes), b"", "{from} {to}");
         }
         let hello = [&b"farmhel1"[..], &[1, 1], &[7; 8], &[4], &[0; 18], &[9; 32]].concat();
         let bytes = [frame(&hello), frame(&[0; 32]), greeting(0, 1), writes()].concat();
         // That it has keys, and that this is none of them.
-        assert_eq!(say(&address, memory, &bytes).len(), 14);
-        say(&address, memory, &[0xff; 5000]);
-        say(&address, port(&address), &[0xff; 5000]);
+        assert_eq!(say(machines, &address, memory, &bytes).len(), 14);
+        say(machines, &address, memory, &[0xff; 5000]);
+        say(machines, &address, port(&address), &[0xff; 5000]);
         on_record(
             machines,
             i,
@@ -269,7 +282,7 @@ fn the_same_greeting_is_answered_where_there_are_no_keys() {
     assert!(machines.run("create", &one).status.success());
     machines.until(|status| status["serves"] == true);
     let address = machines.address(0);
-    let heard = say(&address, port(&address) + 1, &greeting(1, 0));
+    let heard = say(&machines, &address, port(&address) + 1, &greeting(1, 0));
     assert_eq!(heard, frame(&[0]));
 }
 
@@ -337,7 +350,7 @@ fn only_who_has_a_servers_certificate_has_an_effect_at_any_port_of_a_machine() {
         let address = machines.address(i);
         for (from, to) in (0..3).flat_map(|from| (0..3).map(move |to| (from, to))) {
             let bytes = [greeting(from, to), writes()].concat();
-            let heard = say(&address, port(&address) + 1, &bytes);
+            let heard = say(&machines, &address, port(&address) + 1, &bytes);
             assert_eq!(heard, b"", "{from} {to}");
         }
         let what = ["RequestRefused", "\"fabric\"", "nobody", "server"];

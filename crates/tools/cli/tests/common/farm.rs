@@ -127,7 +127,7 @@ impl Machines {
 
     /// Starts processes again that ended because the cluster goes on without them, as their supervisor would: a
     /// machine that is busy for half a second with other tests loses its lease.
-    fn supervise(&self) {
+    pub fn supervise(&self) {
         for (i, process) in (0u16..).zip(self.all().iter_mut()) {
             let Some(process) = process else { continue };
             let ended = process.server.0.try_wait().expect("it is a child");
