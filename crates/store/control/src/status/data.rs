@@ -87,8 +87,8 @@ fn least_space(facts: &Facts, of: impl Iterator<Item = SocketAddr>) -> (u64, f64
 
 // ---- fault tolerance ----
 
-/// How many zones, or data halls where copies are in different ones, may fail at once, whichever they are, without loss
-/// of data; and without a lasting loss of service.
+/// How many zones, or data halls where copies are in different ones, may fail at once, whichever they are, without
+/// loss of data; and without a lasting loss of service.
 pub struct Tolerance {
     pub data: usize,
     pub availability: usize,
@@ -147,8 +147,8 @@ fn has_log(facts: &Facts, log: &Interface) -> bool {
     })
 }
 
-/// How many zones, or data halls, may fail until a majority of the coordinators is gone, those first that have most of
-/// them. Only those at workers that `counts_too` are counted.
+/// How many zones, or data halls, may fail until a majority of the coordinators is gone, those first that have most
+/// of them. Only those at workers that `counts_too` are counted.
 fn of_coordinators(
     facts: &Facts,
     config: &DatabaseConfig,
