@@ -11,8 +11,11 @@ const PARTS_NAMED: usize = 4;
 
 /// What is known of the damage of a storage server.
 pub fn of(workers: &Workers, id: Uid) -> Option<&DamagedStorage> {
-    let mut damaged = workers.values().flat_map(|worker| &worker.damaged);
-    damaged.find(|damaged| damaged.id == id)
+    all(workers).find(|damaged| damaged.id == id)
+}
+
+pub fn all(workers: &Workers) -> impl Iterator<Item = &DamagedStorage> {
+    workers.values().flat_map(|worker| &worker.damaged)
 }
 
 pub fn json(damaged: &DamagedStorage) -> Value {

@@ -5,9 +5,9 @@ use super::workers::Workers;
 use plinth_core::key::printable;
 use plinth_core::system_keys::ShardRecord;
 use plinth_core::{KeyRange, Uid};
-use plinth_protocol::control::DamagedPart;
+use plinth_protocol::control::{DamagedPart, DamagedStorage};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Ranges that the document names.
 const NAMED: usize = 16;
@@ -18,19 +18,20 @@ pub fn find(
     workers: &Workers,
     hosted: &BTreeSet<Uid>,
 ) -> Vec<KeyRange> {
-    let damaged = |id: &Uid| hosted.contains(id).then(|| damage::of(workers, *id));
+    let damaged: BTreeMap<Uid, &DamagedStorage> = damage::all(workers)
+        .map(|damaged| (damaged.id, damaged))
+        .collect();
+    // Nearly all shards have such a copy: no more is looked at then.
+    let is_whole = |id: &Uid| hosted.contains(id) && !damaged.contains_key(id);
     let mut found: Vec<KeyRange> = Vec::new();
     for (shard, record) in shards {
+        if record.team.iter().any(is_whole) {
+            continue;
+        }
         let mut left = vec![shard.clone()];
-        for id in &record.team {
-            left = match damaged(id) {
-                None => left, // it is gone, with all of it
-                Some(None) => Vec::new(),
-                Some(Some(damaged)) => common(&left, &damaged.parts),
-            };
-            if left.is_empty() {
-                break;
-            }
+        // Who is gone lacks all of it.
+        for id in record.team.iter().filter(|id| hosted.contains(id)) {
+            left = common(&left, &damaged[id].parts);
         }
         for range in left {
             match found.last_mut().filter(|last| last.end >= range.begin) {
@@ -70,7 +71,7 @@ pub fn json(ranges: &[KeyRange]) -> Value {
 mod tests {
     use super::*;
     use crate::testing;
-    use plinth_protocol::control::{DamagedStorage, ProcessClass};
+    use plinth_protocol::control::ProcessClass;
 
     fn range(begin: &str, end: &str) -> KeyRange {
         KeyRange::new(begin.to_owned(), end.to_owned())

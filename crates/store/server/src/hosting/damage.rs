@@ -110,9 +110,14 @@ impl Hosting {
             let change = self.change.notified();
             for damaged in self.damaged_storage() {
                 if told.get(&damaged.id) != Some(&damaged) {
+                    let is_open = !damaged.parts.is_empty();
+                    let served = if is_open {
+                        "; what is intact is served"
+                    } else {
+                        ""
+                    };
                     tell(&format!(
-                        "server {}: a storage server is damaged: {}; what is intact is served; see Damaged files in \
-                         docs/operating.md",
+                        "server {}: a storage server is damaged: {}{served}; see Damaged files in docs/operating.md",
                         self.worker.address,
                         damage_line(&damaged)
                     ));
