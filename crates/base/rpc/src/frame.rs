@@ -29,7 +29,7 @@ pub const HELLO: u64 = 2;
 pub const GIVE_UP: u64 = 3;
 
 /// Version of the protocol: `plnt` and a number that changes whenever frames or messages change incompatibly.
-pub const PROTOCOL_VERSION: u64 = 0x706c_6e74_0000_000f;
+pub const PROTOCOL_VERSION: u64 = 0x706c_6e74_0000_0010;
 
 /// Bytes before the payload.
 pub const HEADER_BYTES: usize = CHECKED_FROM + 16;
