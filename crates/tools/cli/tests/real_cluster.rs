@@ -126,8 +126,8 @@ fn a_run_is_measured_with_what_the_machine_is_worth_and_told_as_of_another() {
     let line = said["error"].as_str().expect("a text");
     assert!(line.contains("bench calibrate --json"), "{line}");
     let mut files = Vec::new();
-    // Reads use much CPU time, however slow the disk is, and however busy the machine: of less than a tick nothing can be
-    // said.
+    // Reads use much CPU time, however slow the disk is, and however busy the machine: of less than a tick nothing
+    // can be said.
     for workload in [&["bulk-load", "--keep"][..], &["point-reads"]] {
         let output = run(&[&with[..], &["--workload"], workload].concat());
         let workload = workload[0];
