@@ -3,7 +3,7 @@
 
 use plinth_core::testing::is_nightly;
 use plinth_keeper as _;
-use plinth_runtime::{Duration, fault};
+use plinth_runtime::fault;
 use plinth_sim::{HuntOptions, HuntReport, Limits, hunt};
 use std::ops::RangeInclusive;
 
@@ -15,7 +15,6 @@ fn look(seeds: RangeInclusive<u64>, fault: Option<&str>, narrow: Limits) -> Hunt
     };
     let options = HuntOptions {
         jobs: 2,
-        budget: Some(Duration::from_secs(180)),
         planted_fault: fault.map(String::from),
         limits,
         ..HuntOptions::new(seeds, "applications")

@@ -1,7 +1,7 @@
 //! The application in the simulator, and a proof that its oracle can fail.
 
 use plinth_counter as _;
-use plinth_runtime::{Duration, fault};
+use plinth_runtime::fault;
 use plinth_sim::{HuntOptions, HuntReport, Limits, hunt};
 
 fn look(seeds: u64, fault: Option<&str>) -> HuntReport {
@@ -11,7 +11,6 @@ fn look(seeds: u64, fault: Option<&str>) -> HuntReport {
     };
     let options = HuntOptions {
         jobs: 2,
-        budget: Some(Duration::from_secs(120)),
         planted_fault: fault.map(String::from),
         limits,
         ..HuntOptions::new(1..=seeds, "applications")

@@ -1,13 +1,14 @@
 //! Proves that the oracles work: each planted fault of the store is found. Those of services are planted in their own
 //! tests; the test `simulated` of the binary runs every scenario without faults of this kind.
 
-use plinth_runtime::{Duration, fault};
+use plinth_runtime::fault;
 use plinth_sim::{
     FailureKind, HuntOptions, Limits, Outcome, RunOptions, hunt, run, scenarios, shrink, workloads,
 };
 
-/// A planted fault must be found within so many seeds.
-const FOUND_WITHIN: u64 = 300;
+/// A planted fault must be found within so many seeds. It is no time that ends the search: a slow machine finds what a
+/// fast one finds.
+const FOUND_WITHIN: u64 = 100;
 
 /// Asserts that the fault is found. Each test names the scenario in which the fault shows soonest, and a seed that has
 /// shown it: the search begins there. It goes on from there when a change of the code has given the seeds new runs.
@@ -19,7 +20,6 @@ fn is_found(name: &str, scenario: &str, first: u64) {
 /// often: otherwise the next change of the code, which gives the seeds new runs, makes the search long.
 fn is_found_in(name: &str, scenario: &str, first: u64, limits: Limits) {
     let options = HuntOptions {
-        budget: Some(Duration::from_secs(240)),
         planted_fault: Some(name.into()),
         limits,
         ..HuntOptions::new(first..=first + FOUND_WITHIN - 1, scenario)
@@ -131,7 +131,7 @@ fn a_sick_disk_that_is_trusted_is_found() {
 
 #[test]
 fn a_read_past_its_version_is_found() {
-    is_found("read_past_version", "quiet", 7);
+    is_found("read_past_version", "quiet", 10);
 }
 
 #[test]
@@ -155,19 +155,19 @@ fn a_recovery_that_believes_the_shorter_log_is_found() {
     is_found_in(
         "shorter_log_is_believed",
         "lies",
-        1,
+        8,
         only(Some(&["lying_sync"]), &[]),
     );
 }
 
 #[test]
 fn a_role_that_is_made_twice_is_found() {
-    is_found("role_made_twice", "recovery", 4);
+    is_found("role_made_twice", "recovery", 9);
 }
 
 #[test]
 fn a_part_taken_over_without_its_queue_is_found() {
-    is_found("fetch_forgets_queue", "quiet", 5);
+    is_found("fetch_forgets_queue", "quiet", 9);
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_state_that_only_a_minority_has_and_that_is_acted_on_is_found() {
     is_found_in(
         "minority_is_enough",
         "coordinators",
-        33,
+        44,
         only(Some(&[]), &[]),
     );
 }
@@ -229,7 +229,7 @@ fn a_stale_replica_that_is_counted_is_found() {
 
 #[test]
 fn a_shard_that_moves_although_all_its_copies_lag_is_found() {
-    is_found("lagging_copies_are_moved", "stale", 4);
+    is_found("lagging_copies_are_moved", "stale", 16);
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn a_stream_that_one_proxy_does_not_know_is_found() {
 
 #[test]
 fn a_stream_that_is_cut_and_does_not_say_so_is_found() {
-    is_found("stream_cut_unsaid", "quiet", 12);
+    is_found("stream_cut_unsaid", "quiet", 14);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use plinth_farm_check as _;
 use plinth_keeper as _;
 
 use plinth_core::testing::is_nightly;
-use plinth_runtime::{Duration, fault};
+use plinth_runtime::fault;
 use plinth_sim::scenario::{self, Service};
 use plinth_sim::{
     HuntOptions, HuntReport, Limits, Outcome, RunOptions, hunt, run, scenarios, workloads,
@@ -31,7 +31,6 @@ fn by_day() -> Limits {
 fn look(scenario: &str, seeds: u64) -> HuntReport {
     let options = HuntOptions {
         jobs: 2,
-        budget: Some(Duration::from_secs(240)),
         limits: match is_nightly() {
             true => Limits::default(),
             false => by_day(),
