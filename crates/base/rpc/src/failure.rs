@@ -10,6 +10,7 @@ use crate::{Interface, Registration, Transport, Waiters, requests};
 use plinth_core::texts;
 use plinth_core::{Error, Uid, record};
 use plinth_runtime::{Boxed, Duration, probe};
+use std::net::SocketAddr;
 
 record! {
     /// Answered only when the role that serves it is gone.
@@ -26,6 +27,9 @@ const WATCHERS_MAX: usize = 10_000;
 /// After this many refused connections in a row, a process counts as dead, and its roles with it: a live process
 /// listens.
 const REFUSALS_ENOUGH: u32 = 2;
+
+/// The id that no role has.
+const NOBODY: Uid = Uid(0);
 
 /// Held by a role as long as it lives.
 pub struct FailureBeacon {
@@ -59,6 +63,13 @@ texts! {
         /// Nothing comes from its process, not even an answer to a ping.
         Silent = "its process does not answer, or cannot be reached";
     }
+}
+
+/// True if the process at `address` answers anything within `limit`.
+pub async fn answers(transport: &Transport, address: SocketAddr, limit: Duration) -> bool {
+    let endpoint = Interface::new(address, NOBODY).endpoint::<WaitFailure>();
+    let answer = plinth_runtime::timeout(limit, transport.call(&endpoint, WaitFailure {})).await;
+    answer == Some(Err(Error::broken_promise))
 }
 
 /// Returns when the role at `interface` has certainly gone, or could not be reached for `failure_detection_ms`, and

@@ -38,7 +38,7 @@ pub use audit::Audit;
 pub use connection::Sending;
 pub use credentials::{Credentials, Handshakes, hello_of_nobody};
 pub use endpoint::{Endpoint, Interface};
-pub use failure::{FailureBeacon, Gone, WaitFailure, wait_failure};
+pub use failure::{FailureBeacon, Gone, WaitFailure, answers, wait_failure};
 pub use frame::{FRAME_SAFE_BYTES, PROTOCOL_VERSION};
 pub use kinds::{Asked, REQUESTS, RequestKind};
 pub use nobodies::{Nobodies, Standing};

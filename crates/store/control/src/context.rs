@@ -38,6 +38,8 @@ pub struct Context {
     pub full_disks: Noted,
     /// Disks that did not take what a recovery wrote.
     pub slow_disks: Noted,
+    /// Others reach log servers that this process does not: it is not to be controller.
+    pub is_cut_off: Cell<bool>,
 }
 
 impl Context {
@@ -53,6 +55,7 @@ impl Context {
             phase: Phases::default(),
             full_disks: Noted::kept_for(FULL),
             slow_disks: Noted::kept_for(SLOW),
+            is_cut_off: Cell::new(false),
         }
     }
 

@@ -104,12 +104,13 @@ struct Controller {
 }
 
 /// Runs the controller until another takes over. `interface` is the one that was elected. Its failure beacon belongs
-/// to the candidate, because coordinators watch it from the moment of the election.
+/// to the candidate, because coordinators watch it from the moment of the election. True if it has given up its place
+/// because it is cut off from log servers that others reach.
 pub fn run(
     transport: Transport,
     coordinators: Coordinators,
     interface: Interface,
-) -> Boxed<'static, ()> {
+) -> Boxed<'static, bool> {
     Box::pin(async move {
         let controller = Rc::new(Controller::new(&transport, &coordinators, interface));
         let _serving = (controller.clone().serve(), controller.gauges());
@@ -144,6 +145,7 @@ pub fn run(
         }
         probe!("controller_ends_after_conflict");
         trace!("ControllerEnded", "id" => interface.id);
+        controller.context.is_cut_off.get()
     })
 }
 

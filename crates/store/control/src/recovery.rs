@@ -14,6 +14,7 @@
 
 mod addresses;
 mod ahead;
+mod cut_off;
 mod new_logs;
 mod old_epoch;
 mod witnesses;
@@ -27,7 +28,7 @@ use crate::recruit::{limited, new_id, recruit};
 use crate::{coordinators, creation, exclusion};
 use addresses::update_addresses;
 use old_epoch::{Predecessor, end_epoch};
-use plinth_coordination::{CoordinatedState, Family};
+use plinth_coordination::{CoordinatedState, Family, Unheard};
 use plinth_core::codec::Codec;
 use plinth_core::system_keys::{self, ServerList, StorageServerRecord};
 use plinth_core::version::MAX_VERSIONS_IN_FLIGHT;
@@ -44,6 +45,7 @@ use plinth_protocol::transaction::{
 use plinth_rpc::Interface;
 use plinth_runtime::{Duration, Either, buggify, probe, trace, trace_warn};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -56,6 +58,8 @@ pub use plinth_protocol::database::STATE_FORMAT;
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// Pause before coordinators are asked again that have not answered while a database is to be created.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
+/// Coordinators that have not answered for this long are told.
+const COORDINATORS_TOLD: Duration = Duration::from_secs(1);
 /// After the first sufficient set of workers, wait this long for the rest of a cluster that is just starting.
 const REGISTRATION_GRACE: Duration = Duration::from_millis(200);
 
@@ -82,7 +86,8 @@ pub type NamedRole = (Role, Interface);
 pub async fn recover(context: &Context, coordinated: &mut CoordinatedState) -> Result<Running> {
     let started = plinth_runtime::now();
     context.phase.begin("reading_coordinated_state");
-    let stored = match coordinated.read().await {
+    let unheard = coordinated.unheard();
+    let stored = match telling(context, unheard, coordinated.read()).await {
         Err(error @ Error::invalid_cluster_id) => {
             let line = coordinated.divided().unwrap_or_else(|| error.to_string());
             trace_warn!("CoordinatorsAreDivided", "what" => line);
@@ -186,7 +191,8 @@ async fn refuse_to_forget(
     reason: String,
 ) -> Result<Running> {
     let writer = coordinated.writer();
-    let now = coordinated.read().await?;
+    let unheard = coordinated.unheard();
+    let now = telling(context, unheard, coordinated.read()).await?;
     let now = now.and_then(|bytes| written::decoded(bytes, writer));
     if now.is_some_and(|state| state.epoch > epoch) {
         return Err(Error::cluster_recovery_failed);
@@ -441,7 +447,8 @@ async fn start_epoch(
         config: plan.configured.config,
         log_system,
     };
-    write_state(coordinated, &mut state).await?;
+    let unheard = coordinated.unheard();
+    telling(context, unheard, write_state(coordinated, &mut state)).await?;
     context.knows_of(&state);
     let client = ClientInfo {
         id: plinth_runtime::random::u64() | 1,
@@ -457,6 +464,22 @@ async fn start_epoch(
         recovered_to: plan.recovered_to,
         addresses,
     })
+}
+
+/// Does `work`, and says each second which coordinators it waits for.
+async fn telling<T>(context: &Context, unheard: Unheard, work: impl Future<Output = T>) -> T {
+    match plinth_runtime::race(work, tell(context, &unheard)).await {
+        Either::Left(done) => done,
+        Either::Right(never) => match never {},
+    }
+}
+
+async fn tell(context: &Context, unheard: &Unheard) -> Infallible {
+    loop {
+        plinth_runtime::sleep(COORDINATORS_TOLD).await;
+        let who = unheard.told();
+        context.phase.wait_for(who.unwrap_or_default());
+    }
 }
 
 /// Writes the state of the new epoch; twice, if its database has not been confirmed before.

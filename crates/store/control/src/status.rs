@@ -167,6 +167,7 @@ fn what_storage_says(server: &StorageServer, facts: &Facts) -> Value {
         "watches": status.watches, "disk_full": status.disk_full,
         "lag_seconds": lagging::seconds(server, facts).map(counters::rounded),
         "counts": could_serve(lagging::replica(server, facts)),
+        "waits_for": Some(&status.waits_for).filter(|what| !what.is_empty()),
     })
 }
 
@@ -211,6 +212,7 @@ fn messages(cluster: &Cluster, facts: &Facts, available: bool) -> Vec<Value> {
     }
     messages.extend(damage::message(workers));
     messages.extend(lagging::message(facts));
+    messages.extend(lagging::without_logs(facts));
     messages.extend(lagging::older_copies(workers));
     messages
 }

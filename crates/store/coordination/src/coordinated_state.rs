@@ -24,7 +24,7 @@
 //! The old set keeps its last state beside the mark of step 3. Nothing acts on it, because recoveries of the new set
 //! have replaced it since. It is there for people.
 
-use crate::register::Register;
+use crate::register::{Register, Unheard};
 use crate::{ClusterFile, Coordinators};
 use bytes::Bytes;
 use plinth_core::{Error, Result, Uid};
@@ -91,6 +91,11 @@ impl CoordinatedState {
     /// The id that tells its writes from those of others: one that was drawn at random for it.
     pub fn writer(&self) -> Uid {
         self.writer
+    }
+
+    /// The coordinators that a read or a write under way waits for.
+    pub fn unheard(&self) -> Unheard {
+        self.register.unheard.clone()
     }
 
     /// Who holds what, if the last read found states of two databases.

@@ -30,6 +30,7 @@ pub use coordinated_state::CoordinatedState;
 pub use coordinators::Coordinators;
 pub use family::{DELOS_ENDING, DEV_DESCRIPTION, FARM_DESCRIPTION, Family};
 pub use look::{Look, look_at, together};
+pub use register::Unheard;
 pub use shared_state::SharedState;
 pub use tenant::{Tenant, refuse_occupied};
 pub use unusable::{cannot_use, why};

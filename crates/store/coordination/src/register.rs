@@ -1,6 +1,7 @@
 //! The register of one set of coordinators, read and written on a majority of them (disk Paxos, FDB §2.3.1).
 
 use crate::ClusterFile;
+use crate::look::{Look, together};
 use crate::owner::{self, Whose, whose};
 use plinth_core::{Error, Result, Uid};
 use plinth_protocol::coordination::{
@@ -12,6 +13,9 @@ use plinth_runtime::sync::QueueReceiver;
 use plinth_runtime::{
     Boxed, Duration, Instant, TaskGroup, buggify, fault, planted, probe, sync, trace,
 };
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// A coordinator that has not answered within this time is asked again.
 const RETRY: Duration = Duration::from_millis(1000);
@@ -34,6 +38,40 @@ pub(crate) struct Found {
     pub is_settled: bool,
 }
 
+/// The coordinators that a read or a write waits for, for people.
+#[derive(Clone)]
+pub struct Unheard {
+    file: ClusterFile,
+    /// How each one that was asked and has not answered is, by its number.
+    looks: Rc<RefCell<BTreeMap<usize, Look>>>,
+}
+
+impl Unheard {
+    fn new(file: &ClusterFile) -> Self {
+        let (file, looks) = (file.clone(), Rc::default());
+        Unheard { file, looks }
+    }
+
+    fn note(&self, coordinator: usize, look: Look) {
+        self.looks.borrow_mut().insert(coordinator, look);
+    }
+
+    fn has_answered(&self, coordinator: usize) {
+        self.looks.borrow_mut().remove(&coordinator);
+    }
+
+    /// `None` if nothing is under way that lacks an answer.
+    pub fn told(&self) -> Option<String> {
+        let (looks, all) = (self.looks.borrow(), &self.file.coordinators);
+        let said = looks.iter().map(|(i, look)| (&all[*i], look.to_string()));
+        let (needed, of) = (self.file.majority(), all.len());
+        (!looks.is_empty()).then(|| {
+            let who = together(said);
+            format!("coordinators that do not take part: {who}; {needed} of {of} are needed")
+        })
+    }
+}
+
 /// A coordinator is told that the state has moved when the next ones have it. So one that says so is enough: the
 /// others of the former set may be gone for good.
 fn says_moved(reply: &ReadRegisterReply) -> bool {
@@ -46,6 +84,7 @@ pub(crate) struct Register {
     generation: Generation,
     /// Who holds which database, if the last read could not tell whose state counts.
     pub divided: Option<String>,
+    pub unheard: Unheard,
 }
 
 impl Register {
@@ -53,6 +92,7 @@ impl Register {
     pub fn new(transport: &Transport, file: ClusterFile, writer: Uid) -> Self {
         Register {
             transport: transport.clone(),
+            unheard: Unheard::new(&file),
             file,
             generation: Generation { number: 0, writer },
             divided: None,
@@ -242,8 +282,9 @@ impl Register {
     ) -> (TaskGroup, QueueReceiver<(usize, Result<R::Reply>)>) {
         let (sender, replies) = sync::queue();
         let tasks = TaskGroup::new();
+        self.unheard.looks.borrow_mut().clear();
         for (i, place) in self.file.coordinators.iter().enumerate() {
-            let place = place.clone();
+            let (place, unheard) = (place.clone(), self.unheard.clone());
             let (transport, request, sender) =
                 (self.transport.clone(), request.clone(), sender.clone());
             tasks.spawn("ask coordinator", async move {
@@ -252,14 +293,16 @@ impl Register {
                         .await
                     {
                         Some(answer @ (Ok(_) | Err(OF_ANOTHER_SYSTEM))) => {
+                            unheard.has_answered(i);
                             let _ = sender.send((i, answer)); // enough others may have answered
                             return;
                         }
                         Some(Err(error)) => {
                             trace!("CoordinatorUnavailable", "address" => place, "error" => error);
+                            unheard.note(i, look_of(error));
                             plinth_runtime::sleep(Duration::from_millis(100)).await;
                         }
-                        None => {}
+                        None => unheard.note(i, Look::Silent),
                     }
                 }
             });
@@ -329,6 +372,13 @@ impl Register {
             answers.len()
         );
         Ok((from, answers))
+    }
+}
+
+fn look_of(error: Error) -> Look {
+    match error {
+        Error::connection_failed => Look::Unreached,
+        error => Look::Fails(error),
     }
 }
 

@@ -9,8 +9,9 @@ use plinth_core::{Epoch, Error, Result, Tag, Version};
 use plinth_protocol::log::{LogGeneration, LogSystem, Peek, PeekReply, Pop};
 use plinth_rpc::{Interface, Request, Transport};
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Boxed, Duration, Either, TaskGroup, never, probe};
-use std::cell::Cell;
+use plinth_runtime::{Boxed, Duration, Either, Instant, TaskGroup, never, probe};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 /// A peek that got no answer for this time is made again: its server may have failed without notice.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
@@ -19,12 +20,46 @@ const HEDGE: Duration = Duration::from_millis(50);
 /// Pause after every server of a set failed.
 const RETRY: Duration = Duration::from_millis(50);
 
+/// Servers of a set that have given nothing for this long are told. A recovery takes less.
+const SILENCE_TOLD: Duration = Duration::from_secs(3);
+
 pub struct LogCursor {
     transport: Transport,
     system: Watch<LogSystem>,
     tag: Tag,
     /// Which member of the log set to ask first.
     preferred: Cell<usize>,
+    unheard: Unheard,
+}
+
+/// What a reader of the log waits for, for people.
+#[derive(Clone, Default)]
+pub struct Unheard(Rc<RefCell<Option<Waiting>>>);
+
+struct Waiting {
+    since: Instant,
+    for_what: String,
+}
+
+impl Unheard {
+    /// Which log servers give nothing, from which version on, and why; empty if that is not so, or not for long.
+    pub fn told(&self) -> String {
+        let waiting = self.0.borrow();
+        let waiting = waiting
+            .as_ref()
+            .filter(|it| it.since.elapsed() >= SILENCE_TOLD);
+        waiting.map_or_else(String::new, |it| it.for_what.clone())
+    }
+
+    fn note(&self, for_what: String) {
+        let before = self.0.borrow().as_ref().map(|it| it.since);
+        let since = before.unwrap_or_else(plinth_runtime::now);
+        self.0.replace(Some(Waiting { since, for_what }));
+    }
+
+    fn has_answered(&self) {
+        self.0.replace(None);
+    }
 }
 
 impl LogCursor {
@@ -34,7 +69,13 @@ impl LogCursor {
             system,
             tag,
             preferred: Cell::new(0),
+            unheard: Unheard::default(),
         }
+    }
+
+    /// What its peeks wait for.
+    pub fn unheard(&self) -> Unheard {
+        self.unheard.clone()
     }
 
     /// The log's contents for the tag from `begin` on, and the epoch of the generation that answered. Waits until
@@ -76,6 +117,7 @@ impl LogCursor {
             return Err(Error::operation_obsolete);
         };
         let set: Vec<usize> = generation.log_set(self.tag).collect();
+        let mut failures = Vec::new();
         for attempt in 0..set.len() {
             let choice = (self.preferred.get() + attempt) % set.len();
             let request = Peek {
@@ -84,16 +126,25 @@ impl LogCursor {
                 bytes_max,
                 return_if_blocked: false,
             };
-            let endpoint = generation.logs[set[choice]].endpoint::<Peek>();
-            let call = self.transport.call(&endpoint, request);
-            if let Some(Ok(reply)) = plinth_runtime::timeout(ANSWER_LIMIT, call).await
-                && let Some(reply) = clip(reply, begin, end)
-            {
-                self.preferred.set(choice);
-                return Ok((generation.epoch, reply));
+            let log = generation.logs[set[choice]];
+            let call = self.transport.call(&log.endpoint::<Peek>(), request);
+            let answer = plinth_runtime::timeout(ANSWER_LIMIT, call).await;
+            let clipped = answer.map(|answer| answer.map(|reply| clip(reply, begin, end)));
+            match clipped {
+                Some(Ok(Some(reply))) => {
+                    self.preferred.set(choice);
+                    self.unheard.has_answered();
+                    return Ok((generation.epoch, reply));
+                }
+                failed => failures.push(format!("{} ({})", log.address, why(failed))),
             }
             probe!("peek_tries_another_replica");
         }
+        self.unheard.note(format!(
+            "versions from {begin} on, of epoch {}, from {}",
+            generation.epoch,
+            failures.join(", ")
+        ));
         Err(Error::all_alternatives_failed)
     }
 
@@ -113,6 +164,18 @@ impl LogCursor {
             };
             drop(self.transport.call(&server.endpoint::<Pop>(), request)); // a lost pop is repeated by the next
         }
+    }
+}
+
+/// Why a log server gives nothing.
+fn why(failed: Option<Result<Option<PeekReply>>>) -> String {
+    match failed {
+        None => "no answer".into(),
+        Some(Ok(_)) => "it lacks them".into(),
+        Some(Err(Error::file_corrupt)) => "its files are damaged there".into(),
+        Some(Err(Error::connection_failed)) => "cannot be reached".into(),
+        Some(Err(Error::broken_promise)) => "its process does not have it".into(),
+        Some(Err(error)) => error.to_string(),
     }
 }
 

@@ -363,6 +363,16 @@ record! {
         pub moved_bytes: u64,
     }
 
+    /// Asks a worker which of these processes answer it, at most [`PLACES_MAX`].
+    pub struct GetReach {
+        pub places: Vec<SocketAddr>,
+    }
+
+    pub struct Reach {
+        /// One for each place.
+        pub answered: Vec<bool>,
+    }
+
     /// Asks a worker to end the role with this id, as `kill` in the shell does. With the id [`WORKER`] it ends its
     /// process.
     pub struct KillRole {
@@ -416,6 +426,9 @@ impl Locality {
     }
 }
 
+/// Processes that one [`GetReach`] may name.
+pub const PLACES_MAX: usize = 64;
+
 requests! {
     RegisterWorker = 60 for Servers => RegisterWorkerReply;
     GetClusterInfo = 61 for Operators => ClusterInfo;
@@ -430,5 +443,6 @@ requests! {
     GetDistributorStatus = 84 for Operators => DistributorStatus;
     GetWorkerStatus = 69 for Operators => WorkerStatus;
     GetProcessStatus = 87 for Operators => ProcessStatus;
+    GetReach = 88 for Servers => Reach;
     ChangeCoordinators = 85 for Operators => ChangeCoordinatorsReply;
 }

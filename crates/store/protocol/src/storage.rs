@@ -157,6 +157,8 @@ record! {
         pub disk_full: bool,
         /// Its files are damaged: others get what it can still give.
         pub damaged: bool,
+        /// The versions that no log server has given it for some seconds, and why; empty if there are none.
+        pub waits_for: String,
     }
 
     /// Asks a worker to create a new, empty storage server.

@@ -536,6 +536,12 @@ fn damaged_messages_about_processes_are_refused_or_mean_what_they_say() {
         disk_free: 1 << 30,
         loop_lag_ms: 0.3,
     }]);
+    fuzz_message([GetReach {
+        places: vec![([127, 0, 0, 1], 3).into()],
+    }]);
+    fuzz_message([Reach {
+        answered: vec![true, false],
+    }]);
     let count = Count {
         name: "cpu_us".into(),
         total: 7,

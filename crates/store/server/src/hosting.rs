@@ -3,6 +3,7 @@
 
 mod damage;
 mod older;
+mod reach;
 mod ready;
 mod revival;
 
@@ -296,6 +297,7 @@ impl Hosting {
         registrations.push(self.transport.serve::<KillRole>(WORKER, kill));
         registrations.push(self.transport.serve(self.worker.id, status));
         registrations.push(self.transport.serve(self.worker.id, process));
+        registrations.push(reach::serve(&self.transport, self.worker.id));
     }
 
     fn take_transaction_roles(self: &Rc<Self>) {

@@ -401,6 +401,11 @@ async fn obey(
     }
 }
 
+/// A process that was cut off from the log servers as a controller stands back for this long,
+const CUT_OFF: Duration = Duration::from_secs(300);
+/// behind every other candidate.
+const LAST: u32 = 100;
+
 /// Runs for controller, and runs the controller while elected. Starts anew when the class of the process changes.
 fn run_for_controller(
     class: &Watch<ProcessClass>,
@@ -412,20 +417,27 @@ fn run_for_controller(
     let (class, coordinators) = (class.clone(), coordinators.clone());
     let (transport, leader) = (transport.clone(), leader.clone());
     plinth_runtime::spawn("candidate", async move {
+        let mut cut_off: Option<Instant> = None;
         loop {
             let now = class.get();
+            let is_cut_off = cut_off.is_some_and(|since| since.elapsed() < CUT_OFF);
             let work = async {
                 match placement::fitness(now, RoleKind::Stateless) {
                     None => {
                         let (transport, coordinators) = (transport.clone(), coordinators.clone());
-                        election::observe(transport, coordinators, leader.clone()).await
+                        election::observe(transport, coordinators, leader.clone()).await;
+                        false
                     }
-                    Some(priority) => {
+                    Some(fitness) => {
+                        let priority = fitness + if is_cut_off { LAST } else { 0 };
                         contend(&coordinators, &transport, address, priority, &leader).await
                     }
                 }
             };
-            plinth_runtime::race(class.wait_until(|class| *class != now), work).await;
+            let changed = class.wait_until(|class| *class != now);
+            if let Either::Right(true) = plinth_runtime::race(changed, work).await {
+                cut_off = Some(plinth_runtime::now());
+            }
             // Runs again as a new candidate, after a pause in which another candidate can win.
             leader.set(None);
             let pause_ms = plinth_runtime::random::range(100..500);
@@ -434,14 +446,15 @@ fn run_for_controller(
     })
 }
 
-/// One candidacy. It ends when its controller finds its successor's mark in the coordinated state.
+/// One candidacy. It ends when its controller finds its successor's mark in the coordinated state, or gives up its
+/// place because others reach log servers that it does not: then this is true.
 async fn contend(
     coordinators: &Coordinators,
     transport: &Transport,
     address: SocketAddr,
     priority: u32,
     leader: &Watch<Option<Candidate>>,
-) {
+) -> bool {
     let id = Uid(plinth_runtime::random::uid());
     let candidate = Candidate {
         controller: Interface::new(address, id),
@@ -465,11 +478,14 @@ async fn contend(
             let rule = controller::run(transport, coordinators, candidate.controller);
             match plinth_runtime::race(leader.wait_until(|l| !ours(l)), rule).await {
                 Either::Left(()) => continue, // deposed: the rule ends with its future
-                Either::Right(()) => return,
+                Either::Right(is_cut_off) => return is_cut_off,
             }
         }
     };
-    plinth_runtime::race(contending, ruling).await;
+    match plinth_runtime::race(contending, ruling).await {
+        Either::Left(()) => false,
+        Either::Right(is_cut_off) => is_cut_off,
+    }
 }
 
 /// What this process tells a controller about itself.

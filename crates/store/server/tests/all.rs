@@ -1,6 +1,7 @@
 //! Tests of whole servers from outside: one program, which is linked once, with a module for each suite.
 
 mod common;
+mod cut_off_controller;
 mod damaged_logs;
 mod damaged_storage;
 mod distribution;

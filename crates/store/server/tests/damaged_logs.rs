@@ -38,7 +38,7 @@ fn damage(cluster: &Cluster, server: usize) {
 }
 
 /// Damages the blocks of a server's log that have these bytes.
-fn damage_blocks_with(cluster: &Cluster, server: usize, wanted: &[u8]) {
+pub(crate) fn damage_blocks_with(cluster: &Cluster, server: usize, wanted: &[u8]) {
     let machine = cluster.machine(server);
     let places = logs(machine, "log-").into_iter().flat_map(|file| {
         let places = control().places_in_file(machine, &file, wanted);

@@ -1,6 +1,7 @@
 //! Storage servers that do not advance: cut off from the logs alone, or started from files of the past.
 
 use crate::common::{Cluster, commits, reads, some_seconds};
+use crate::damaged_logs::damage_blocks_with;
 use plinth_client::Database;
 use plinth_control::movement;
 use plinth_control::singletons::read_servers;
@@ -147,11 +148,14 @@ fn a_server_that_does_not_advance_is_suspect_at_30_s_and_counts_again_when_it_ha
             let (healthy, copies, may_fail, messages) = said(&cluster).await;
             assert_eq!((healthy, copies, may_fail), (false, 1, 0), "{messages}");
             assert!(messages.contains("lagging_storage"), "{messages}");
+            let what = format!("10.0.0.{}:4500 waits for versions from", team[0]);
+            assert!(messages.contains(&what), "{messages}");
             connect_again(&cluster, team[0]);
             some_seconds(10).await;
             let (healthy, copies, _, messages) = said(&cluster).await;
             assert_eq!((healthy, copies), (true, 2), "{messages}");
             assert!(!messages.contains("lagging_storage"), "{messages}");
+            assert!(!messages.contains("storage_without_logs"), "{messages}");
             assert_eq!(holders(&database, b"key").await, (team, vec![]));
         });
     }
@@ -199,6 +203,44 @@ fn while_all_copies_lag_nothing_moves() {
             assert_eq!(reads(&database).await.as_deref(), Some("first"));
             assert_eq!(holders(&database, b"key").await, (team, vec![]));
             assert!(said(&cluster).await.0);
+        });
+    }
+}
+
+#[test]
+fn a_server_that_needs_what_all_log_servers_of_an_older_epoch_have_lost_is_named_with_them() {
+    const MARK: &str = "[a value that is long enough to be found]";
+    for seed in SEEDS {
+        simulated(seed, async |cluster, database| {
+            let team = place(&database).await;
+            cut_off(&cluster, team[0]);
+            assert!(commits(&database, MARK).await);
+            assert!(commits(&database, "after it").await);
+            let logs = [FIRST_LOG, FIRST_LOG + 1];
+            cluster.kill(FIRST_LOG); // so that an epoch ends
+            cluster.restart(FIRST_LOG);
+            some_seconds(3).await;
+            assert!(commits(&database, "in the next epoch").await);
+            logs.iter().for_each(|log| cluster.kill(*log));
+            for log in logs {
+                damage_blocks_with(&cluster, log, MARK.as_bytes());
+                cluster.restart(log);
+            }
+            connect_again(&cluster, team[0]);
+            some_seconds(15).await;
+            let (_, _, _, messages) = said(&cluster).await;
+            let what = format!("10.0.0.{}:4500 waits for versions from", team[0]);
+            assert!(messages.contains(&what), "{messages}");
+            for log in logs {
+                let named = format!("10.0.0.{log}:4500 (its files are damaged there)");
+                assert!(messages.contains(&named), "{messages}");
+            }
+            // The other copy has it.
+            assert_eq!(reads(&database).await.as_deref(), Some("in the next epoch"));
+            some_seconds(120).await;
+            let (healthy, copies, _, messages) = said(&cluster).await;
+            assert_eq!((healthy, copies), (true, 2), "{messages}");
+            assert!(!messages.contains("storage_without_logs"), "{messages}");
         });
     }
 }

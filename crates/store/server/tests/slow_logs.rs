@@ -174,3 +174,26 @@ fn a_disk_that_stops_at_any_moment_of_a_recovery_does_not_keep_it_from_its_end()
         });
     }
 }
+
+#[test]
+fn a_recovery_that_waits_for_the_disks_of_coordinators_names_them() {
+    let simulation = Simulation::new(1, SimConfig::default());
+    let cluster = Cluster::start(&simulation, 3, 4);
+    simulation.run(async move {
+        some_seconds(5).await;
+        let database = cluster.create_now("double").await;
+        assert!(commits(&database, "before").await);
+        let before = info(&cluster).await;
+        for server in [2, 3] {
+            control().set_disk_sickness(cluster.machine(server), HANG);
+        }
+        end_epoch(&before).await;
+        let said = cluster.status_with("do not take part").await;
+        let wanted = "coordinators that do not take part: 10.0.0.2:4500, 10.0.0.3:4500 (no answer); 2 of 3 are needed";
+        assert!(said.contains(wanted), "{said}");
+        for server in [2, 3] {
+            control().end_disk_sickness(cluster.machine(server));
+        }
+        assert!(commits(&database, "after").await);
+    });
+}

@@ -42,7 +42,7 @@ use plinth_core::{
     Epoch, Error, MutationKind, MutationRef, Result, Tag, Uid, Version, shard_order,
 };
 use plinth_engine::WriteBatch;
-use plinth_log::cursor::LogCursor;
+use plinth_log::cursor::{LogCursor, Unheard};
 use plinth_protocol::DurableVersion;
 use plinth_protocol::control::{ClusterInfo, OlderCopy, ReportDurable};
 use plinth_protocol::knobs::{STORAGE_WINDOW_BYTES_MAX, VERSION_WINDOW};
@@ -146,6 +146,8 @@ pub(crate) struct Server {
     known_committed: Cell<Version>,
     /// The same in the life before, as its files have it.
     witnessed: Cell<Version>,
+    /// What it waits for from log servers.
+    log_unheard: RefCell<Unheard>,
     /// Epoch of the log generation that the newest versions came from.
     pulled_epoch: Cell<Epoch>,
     watches: RefCell<Watches<Waiting>>,
@@ -189,6 +191,7 @@ pub fn start(
             cold_reads: Permits::new(COLD_READS_MAX),
             known_committed: Cell::new(durable),
             witnessed: Cell::new(witness::load(&*store)?),
+            log_unheard: RefCell::default(),
             pulled_epoch: Cell::new(0),
             watches: RefCell::new(Watches::new()),
             watches_begun: Cell::new(0),
@@ -260,6 +263,7 @@ impl Server {
         };
         self.role.info.wait_until(listed).await;
         let cursor = LogCursor::new(&self.transport, self.role.log_system.clone(), self.role.tag);
+        self.log_unheard.replace(cursor.unheard());
         loop {
             self.roll_back().await;
             self.check_that_the_log_goes_back_far_enough()?;

@@ -1,6 +1,7 @@
 //! The end of the previous epoch: its log servers are sealed, and the system keyspace is read from them.
 
 use super::addresses::hosts;
+use super::cut_off::CutOff;
 use super::witnesses::{Witnessed, Witnesses};
 use crate::context::Context;
 use plinth_core::version::MAX_VERSIONS_IN_FLIGHT;
@@ -10,7 +11,7 @@ use plinth_protocol::control::{DatabaseState, RegisterWorker};
 use plinth_protocol::log::{LogGeneration, NeedDamagedLog, Seal, SealReply};
 use plinth_rpc::Interface;
 use plinth_runtime::sync::{QueueSender, Watch};
-use plinth_runtime::{Duration, Instant, fault, never, planted, probe, trace};
+use plinth_runtime::{Duration, Instant, fault, never, planted, probe, trace, trace_warn};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::SocketAddr;
@@ -46,7 +47,7 @@ pub(super) struct Predecessor {
 pub(super) async fn end_epoch(context: &Context, mut state: DatabaseState) -> Result<Predecessor> {
     context.phase.set("sealing_old_logs");
     let generation = state.log_system.current().ok_or(Error::file_corrupt)?;
-    let answers = seal(context, &state, generation).await;
+    let answers = seal(context, &state, generation).await?;
     let hosts = context.workers.with(hosts);
     for log in state
         .log_system
@@ -121,7 +122,7 @@ async fn seal(
     context: &Context,
     state: &DatabaseState,
     generation: &LogGeneration,
-) -> Vec<Option<SealReply>> {
+) -> Result<Vec<Option<SealReply>>> {
     let (sender, mut replies) = plinth_runtime::sync::queue();
     let tasks = plinth_runtime::TaskGroup::new();
     let ask = |place: usize, pause: Duration| {
@@ -136,7 +137,7 @@ async fn seal(
     let witnesses = Witnesses::ask(context, state, generation);
     let mut answers: Vec<Option<SealReply>> = vec![None; generation.logs.len()];
     let (mut damaged, mut set_back) = (BTreeSet::new(), BTreeMap::new());
-    let mut covered_since = None;
+    let (mut covered_since, mut cut_off) = (None, CutOff::default());
     let mut told = plinth_runtime::now();
     loop {
         let witnessed = witnesses.newest();
@@ -160,7 +161,7 @@ async fn seal(
                 if answered.contains(&false) {
                     probe!("recovery_without_all_logs");
                 }
-                return answers;
+                return Ok(answers);
             }
             probe!("recovery_waits_for_more_logs");
             LOOK_AGAIN
@@ -168,9 +169,10 @@ async fn seal(
             covered_since = None;
             if told.elapsed() >= SILENCE_TOLD {
                 told = plinth_runtime::now();
-                let what = missing_logs(context, generation, &answers, &damaged, &set_back);
-                trace!("WaitingForOldLogs", "epoch" => generation.epoch, "for" => what);
-                context.phase.wait_for(what);
+                tell_missing(context, generation, &answers, &damaged, &set_back);
+                if cut_off.look(context, generation, answered) {
+                    return Err(give_up(context));
+                }
                 need_damaged(context, generation, &holes, &damaged);
             }
             SILENCE_TOLD.saturating_sub(told.elapsed())
@@ -184,6 +186,14 @@ async fn seal(
             _ => {}
         }
     }
+}
+
+/// Ends this controller, so that a process becomes controller that reaches the log servers.
+fn give_up(context: &Context) -> Error {
+    probe!("controller_gives_up_its_place");
+    trace_warn!("ControllerIsCutOff", "from" => "log servers that other processes reach");
+    context.is_cut_off.set(true);
+    Error::coordinated_state_conflict
 }
 
 /// Seals a log server, however long that takes. Reports meanwhile that it is damaged, if it says so.
@@ -221,7 +231,10 @@ fn seal_one(
 }
 
 /// Where the log server is to be found: at the address of the worker that has it on its disk.
-fn address_now(workers: &Watch<BTreeMap<Uid, RegisterWorker>>, log: &Interface) -> SocketAddr {
+pub(super) fn address_now(
+    workers: &Watch<BTreeMap<Uid, RegisterWorker>>,
+    log: &Interface,
+) -> SocketAddr {
     let hosts = workers.with(hosts);
     *hosts.get(&log.id).unwrap_or(&log.address)
 }
@@ -336,6 +349,19 @@ fn of_holes(answer: &SealReply) -> String {
     let holes = answer.lost.iter().take(HOLES_TOLD);
     let holes = holes.map(|(after, up_to)| format!("versions {} to {up_to}", after + 1));
     holes.collect::<Vec<_>>().join(", ")
+}
+
+/// Says what the recovery waits for.
+fn tell_missing(
+    context: &Context,
+    generation: &LogGeneration,
+    answers: &[Option<SealReply>],
+    damaged: &BTreeSet<usize>,
+    set_back: &BTreeMap<usize, (Version, Witnessed)>,
+) {
+    let what = missing_logs(context, generation, answers, damaged, set_back);
+    trace!("WaitingForOldLogs", "epoch" => generation.epoch, "for" => what);
+    context.phase.wait_for(what);
 }
 
 /// The log servers that have not answered, or lack what no other has, with their last known addresses, for people.

@@ -44,6 +44,32 @@ pub fn count_copies(facts: &mut Facts) {
     facts.replicas = Some(replicas);
 }
 
+/// Storage servers that are named one by one.
+const NAMED_MAX: usize = 4;
+
+/// A message about servers to which no log server gives what comes next, if there are any.
+pub fn without_logs(facts: &Facts) -> Option<Value> {
+    let waiting = facts.storage.iter().filter_map(|server| {
+        let (what, address) = (&server.status.as_ref()?.waits_for, server.address?);
+        (!what.is_empty()).then(|| format!("{address} waits for {what}"))
+    });
+    let waiting: Vec<String> = waiting.collect();
+    let named = waiting.iter().take(NAMED_MAX).cloned();
+    let more = waiting.len().saturating_sub(NAMED_MAX);
+    let more = (more > 0).then(|| format!("and {more} more do"));
+    let named: Vec<String> = named.chain(more).collect();
+    (!named.is_empty()).then(|| {
+        json!({
+            "name": "storage_without_logs",
+            "description": format!(
+                "storage servers get nothing from the log: {}; bring those log servers back, their files too if they \
+                 are damaged; see docs/operating.md, A server that lags",
+                named.join("; ")
+            ),
+        })
+    })
+}
+
 /// A message about servers that do not run because their files are of the past, if there are any.
 pub fn older_copies(workers: &Workers) -> Option<Value> {
     let copies = workers.values().flat_map(|worker| {

@@ -100,6 +100,7 @@ impl Server {
                 watches: self.watches.borrow().len() as u64,
                 disk_full: self.disk_full.get(),
                 damaged: self.role.damaged.with(Option::is_some),
+                waits_for: self.log_unheard.borrow().told(),
             });
         })
     }
