@@ -17,6 +17,7 @@ mod ahead;
 mod cut_off;
 mod new_logs;
 mod old_epoch;
+mod telling;
 mod witnesses;
 mod written;
 
@@ -28,7 +29,7 @@ use crate::recruit::{limited, new_id, recruit};
 use crate::{coordinators, creation, exclusion};
 use addresses::update_addresses;
 use old_epoch::{Predecessor, end_epoch};
-use plinth_coordination::{CoordinatedState, Family, Unheard};
+use plinth_coordination::{CoordinatedState, Family};
 use plinth_core::codec::Codec;
 use plinth_core::system_keys::{self, ServerList, StorageServerRecord};
 use plinth_core::version::MAX_VERSIONS_IN_FLIGHT;
@@ -45,10 +46,10 @@ use plinth_protocol::transaction::{
 use plinth_rpc::Interface;
 use plinth_runtime::{Duration, Either, buggify, probe, trace, trace_warn};
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use telling::telling;
 use written::contradiction;
 
 /// The system keyspace is sent to a commit proxy in parts of this size, each with at most one row beyond it.
@@ -58,8 +59,6 @@ pub use plinth_protocol::database::STATE_FORMAT;
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// Pause before coordinators are asked again that have not answered while a database is to be created.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
-/// Coordinators that have not answered for this long are told.
-const COORDINATORS_TOLD: Duration = Duration::from_secs(1);
 /// After the first sufficient set of workers, wait this long for the rest of a cluster that is just starting.
 const REGISTRATION_GRACE: Duration = Duration::from_millis(200);
 
@@ -464,22 +463,6 @@ async fn start_epoch(
         recovered_to: plan.recovered_to,
         addresses,
     })
-}
-
-/// Does `work`, and says each second which coordinators it waits for.
-async fn telling<T>(context: &Context, unheard: Unheard, work: impl Future<Output = T>) -> T {
-    match plinth_runtime::race(work, tell(context, &unheard)).await {
-        Either::Left(done) => done,
-        Either::Right(never) => match never {},
-    }
-}
-
-async fn tell(context: &Context, unheard: &Unheard) -> Infallible {
-    loop {
-        plinth_runtime::sleep(COORDINATORS_TOLD).await;
-        let who = unheard.told();
-        context.phase.wait_for(who.unwrap_or_default());
-    }
 }
 
 /// Writes the state of the new epoch; twice, if its database has not been confirmed before.

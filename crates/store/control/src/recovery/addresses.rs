@@ -4,6 +4,8 @@ use plinth_core::Uid;
 use plinth_core::codec::Codec;
 use plinth_core::system_keys::{self, StorageServerRecord};
 use plinth_protocol::control::RegisterWorker;
+use plinth_rpc::Interface;
+use plinth_runtime::sync::Watch;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -16,6 +18,15 @@ pub(super) fn hosts(workers: &BTreeMap<Uid, RegisterWorker>) -> BTreeMap<Uid, So
         hosts.extend(logs.chain(storage).map(|id| (id, worker.worker.address)));
     }
     hosts
+}
+
+/// Where the log server is to be found: at the address of the worker that has it on its disk.
+pub(super) fn address_now(
+    workers: &Watch<BTreeMap<Uid, RegisterWorker>>,
+    log: &Interface,
+) -> SocketAddr {
+    let hosts = workers.with(hosts);
+    *hosts.get(&log.id).unwrap_or(&log.address)
 }
 
 /// Corrects the addresses of storage servers that have come back under another address than the one in the system

@@ -1,12 +1,12 @@
-//! Whether this controller is cut off from log servers that others reach. It waits for them in vain then, while another
-//! process could go on with the recovery:
+//! Whether this controller is cut off from log servers that others reach. It waits for them in vain then, while
+//! another process could go on with the recovery:
 //!
 //! ```text
 //! log servers are silent ─► this process does not reach them ─► workers that may be controller are asked
-//!      ─► one of them reaches as many as the recovery needs, twice in a row ─► this controller gives up its place
+//!  ─► one of them reaches as many as the recovery needs, twice in a row ─► this controller gives up
 //! ```
 
-use super::old_epoch::address_now;
+use super::addresses::address_now;
 use crate::context::Context;
 use crate::placement::{self, RoleKind};
 use plinth_protocol::control::{GetReach, PLACES_MAX, RegisterWorker};

@@ -1,20 +1,19 @@
 //! The end of the previous epoch: its log servers are sealed, and the system keyspace is read from them.
 
-use super::addresses::hosts;
+use super::addresses::{address_now, hosts};
 use super::cut_off::CutOff;
 use super::witnesses::{Witnessed, Witnesses};
 use crate::context::Context;
 use plinth_core::version::MAX_VERSIONS_IN_FLIGHT;
-use plinth_core::{Epoch, Error, Mutation, MutationBatch, MutationKind, Result, Tag, Uid, Version};
+use plinth_core::{Epoch, Error, Mutation, MutationBatch, MutationKind, Result, Tag, Version};
 use plinth_log::cursor;
-use plinth_protocol::control::{DatabaseState, RegisterWorker};
+use plinth_protocol::control::DatabaseState;
 use plinth_protocol::log::{LogGeneration, NeedDamagedLog, Seal, SealReply};
 use plinth_rpc::Interface;
-use plinth_runtime::sync::{QueueSender, Watch};
+use plinth_runtime::sync::QueueSender;
 use plinth_runtime::{Duration, Instant, fault, never, planted, probe, trace, trace_warn};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::net::SocketAddr;
 
 /// A log server that has not answered a seal by then is asked again.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
@@ -228,15 +227,6 @@ fn seal_one(
             plinth_runtime::sleep(pause).await;
         }
     }
-}
-
-/// Where the log server is to be found: at the address of the worker that has it on its disk.
-pub(super) fn address_now(
-    workers: &Watch<BTreeMap<Uid, RegisterWorker>>,
-    log: &Interface,
-) -> SocketAddr {
-    let hosts = workers.with(hosts);
-    *hosts.get(&log.id).unwrap_or(&log.address)
 }
 
 /// Notes that the files of a log server are damaged. If others have what it held, the recovery goes on without it.
