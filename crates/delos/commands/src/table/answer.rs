@@ -202,7 +202,7 @@ impl Answer {
         let (text, document, rows) = match self {
             Answer::Text(text) => return Shown::Text(text),
             Answer::Done => ("done".into(), json!({}), None),
-            Answer::Queued => ("noted for `commit`".into(), json!({}), None),
+            Answer::Queued => ("noted for `commit'".into(), json!({}), None),
             Answer::Changed(rows) => (
                 format!("{} changed", counted(rows, "row", "rows")),
                 json!({ "changed": rows }),
