@@ -13,9 +13,30 @@ pub fn script(program: &mut Command, shell: Shell) -> Vec<u8> {
     if shell == Shell::Bash {
         return bash(program).into_bytes();
     }
+    if shell == Shell::Zsh {
+        *program = with_escaped_names(program.clone());
+    }
     let mut script = Vec::new();
     clap_complete::generate(shell, program, name, &mut script);
     script
+}
+
+/// The command, whose values have names that zsh can read: a colon ends one there, and the library writes it as it is.
+fn with_escaped_names(command: Command) -> Command {
+    let command = command.mut_args(|flag| {
+        let names = flag.get_value_names().unwrap_or_default();
+        let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
+        match names.iter().any(|name| name.contains(':')) {
+            false => flag,
+            true => {
+                let names = names.iter().map(|name| name.replace(':', "\\:"));
+                // The library wants names for ever. The process ends when the script is printed.
+                let names: Vec<&'static str> = names.map(|name| &*name.leak()).collect();
+                flag.value_names(names)
+            }
+        }
+    });
+    command.mut_subcommands(with_escaped_names)
 }
 
 /// What bash does at a place: the cases of the script below.
