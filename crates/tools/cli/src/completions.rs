@@ -262,7 +262,7 @@ mod tests {
         ("plinth keeper status --tree=sin\t", "keeper|status|--tree=sin"),
         ("plinth server --listen sin\t", "server|--listen|sin"),
         ("plinth server --listen 127.0.0.1:45\t --data-d\tto\t", "server|--listen|127.0.0.1:45|--data-dir|tour/"),
-        ("plinth serv\t--engi\tss\t", "server|--engine|ssd"),
+        ("plinth serv\t--clas\tstor\t", "server|--class|storage"),
         ("plinth tools compl\tba\t", "tools|completions|bash"),
         ("plinth help serv\t", "help|server"),
     ];
@@ -345,7 +345,7 @@ mod tests {
         let zsh = String::from_utf8(script(&mut program.clone(), Shell::Zsh)).expect("a text");
         let fish = String::from_utf8(script(&mut program, Shell::Fish)).expect("a text");
         for (flag, zsh_has, fish_has) in [
-            ("cluster-file", ":FILE:_files'", " -r -F"),
+            ("cluster-file", ":_files'", " -r -F"),
             (
                 "data-dir",
                 ":DIR:_files -/'",
