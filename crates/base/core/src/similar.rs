@@ -2,6 +2,8 @@
 
 /// A longer word is none that was meant to be another.
 const WORD_BYTES_MAX: usize = 32;
+/// A word of fewer letters has one slip at most, and one more for so many.
+const LETTERS_A_SLIP: usize = 6;
 /// So many letters of a word may stand for all of it.
 const BEGIN_BYTES: usize = 3;
 
@@ -48,21 +50,41 @@ pub fn foreign<'a>(word: &str, all: impl IntoIterator<Item = &'a str> + Clone) -
 }
 
 /// The most similar of the words, if one is similar at all: it differs in a few letters, or begins with this one. The
-/// first of several.
+/// first of several. A wrong answer is worse than none: a short word has one slip at most.
 pub fn most_similar<'a>(word: &str, all: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    within(word, all, 1 + word.len() / LETTERS_A_SLIP)
+}
+
+/// The same, if the word has one slip.
+pub fn slipped<'a>(word: &str, all: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    within(word, all, 1)
+}
+
+fn within<'a>(word: &str, all: impl IntoIterator<Item = &'a str>, most: usize) -> Option<&'a str> {
     if word.is_empty() || word.len() > WORD_BYTES_MAX {
         return None;
     }
-    let most = 1 + word.len() / 5;
-    let distance = |other: &&str| match other.starts_with(word) && word.len() >= BEGIN_BYTES {
+    let is_begin = |other: &str| other.starts_with(word) && word.len() >= BEGIN_BYTES;
+    let distance = |other: &str| match is_begin(other) || other.eq_ignore_ascii_case(word) {
         true => 1,
         false => distance(word.as_bytes(), other.as_bytes()),
     };
-    let measured = all.into_iter().map(|other| (distance(&other), other));
+    let all = all.into_iter().filter(|other| !is_another(word, other));
+    let measured = all.map(|other| (distance(other), other));
     let nearest = measured.min_by_key(|(distance, _)| *distance);
     nearest
         .filter(|(distance, _)| *distance <= most)
         .map(|(_, other)| other)
+}
+
+/// Of a word with few letters, each that is exchanged makes another word: `net` is not `get`, and `gte` is.
+fn is_another(word: &str, other: &str) -> bool {
+    let letters = |word: &str| {
+        let mut letters = word.to_ascii_lowercase().into_bytes();
+        letters.sort_unstable();
+        letters
+    };
+    word.len() <= BEGIN_BYTES && word.len() == other.len() && letters(word) != letters(other)
 }
 
 /// The question after the word that was meant, with a blank behind it; empty if none of the words is similar.
@@ -117,6 +139,12 @@ mod tests {
             ("x", None),
             ("", None),
             ("frobnicate", None),
+            ("SET", Some("set")),
+            ("st", Some("set")),
+            ("net", None),
+            ("bet", None),
+            ("comet", None),
+            ("closer", None),
         ] {
             assert_eq!(most_similar(word, all), meant, "{word}");
         }
@@ -129,6 +157,11 @@ mod tests {
         ] {
             assert_eq!(meant(word, all), own, "{word}");
         }
+        assert_eq!(slipped("comit", all), Some("commit"));
+        assert_eq!(slipped("cretetenat", all), None);
+        assert_eq!(most_similar("cretetenat", all), Some("createtenant"));
+        assert_eq!(most_similar("redis", ["reads"]), None);
+        assert_eq!(most_similar("a", ["b"]), None);
         assert_eq!(most_similar(&"get".repeat(100), all), None);
         assert_eq!(most_similar("get", []), None);
     }

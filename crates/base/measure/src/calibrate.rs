@@ -99,7 +99,7 @@ impl Calibration {
         let text = std::fs::read_to_string(path).map_err(|error| at(error.to_string()))?;
         let object = serde_json::from_str(&text).unwrap_or_default();
         Calibration::from_json(&object)
-            .ok_or_else(|| at("it is not what `bench calibrate --json` prints".into()))
+            .ok_or_else(|| at("it is not what `bench calibrate --json' prints".into()))
     }
 
     /// For each figure, the median of the calibrations that have it. `None` if `calibrations` is empty.

@@ -14,7 +14,7 @@ pub fn parse_runs(text: &str) -> Result<Vec<Value>, String> {
     }
     match runs.iter().find(|run| !run["workload"].is_string()) {
         Some(_) => {
-            Err("an object in it has no \"workload\": it is not from `bench run --json`".into())
+            Err("an object in it has no \"workload\": it is not from `bench run --json'".into())
         }
         None if runs.is_empty() => Err("it is empty".into()),
         None => Ok(runs),

@@ -217,7 +217,7 @@ impl std::fmt::Debug for Knobs {
 impl Knobs {
     /// Sets a knob by name from text: for command lines and scenario files. Refuses values outside the bounds.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
-        let entry = find(name).ok_or_else(|| unknown(name, "`--knob list` shows"))?;
+        let entry = find(name).ok_or_else(|| unknown(name, "`--knob list' shows"))?;
         let parsed = (entry.parse)(value);
         let value = parsed.ok_or_else(|| {
             let default = entry.default;

@@ -34,12 +34,12 @@ impl Policy {
             let identity = Identity::from_name(name).filter(|one| *one != Identity::Nobody);
             let Some(identity) = identity else {
                 return Err(format!(
-                    "'{text}' does not begin with server:, operator:, client: or reader:"
+                    "`{text}' does not begin with server:, operator:, client: or reader:"
                 ));
             };
             match Rules::parse([rules]) {
                 Ok(rules) => Ok((identity, rules)),
-                Err(error) => Err(format!("'{text}': {error}")),
+                Err(error) => Err(format!("`{text}': {error}")),
             }
         });
         let identities = identities.collect::<Result<_, _>>()?;

@@ -206,7 +206,7 @@ pub fn name<'a>(request: &'a Value, field: &str) -> Result<&'a str, Failure<Refu
     match text.is_empty() || text.len() > NAME_BYTES_MAX || text.chars().any(char::is_control) {
         true => refuse!(
             "bad_request",
-            "`{field}` must have 1 to {NAME_BYTES_MAX} bytes and no control characters"
+            "`{field}' must have 1 to {NAME_BYTES_MAX} bytes and no control characters"
         ),
         false => Ok(text),
     }
@@ -219,10 +219,10 @@ pub fn text<'a>(request: &'a Value, field: &str) -> Result<&'a str, Failure<Refu
         Value::String(text) => Ok(text),
         Value::Null => refuse!(
             "bad_request",
-            "`{field}` must be a text{}",
+            "`{field}' must be a text{}",
             missing(request, field)
         ),
-        _ => refuse!("bad_request", "`{field}` must be a text"),
+        _ => refuse!("bad_request", "`{field}' must be a text"),
     }
 }
 
@@ -248,7 +248,7 @@ pub fn whole_number(
         Some(number) => Ok(number),
         None => refuse!(
             "bad_request",
-            "`{field}` must be a whole number from {} to {}",
+            "`{field}' must be a whole number from {} to {}",
             bounds.start(),
             bounds.end()
         ),

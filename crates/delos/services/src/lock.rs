@@ -234,27 +234,27 @@ mod tests {
     fn bad_requests_are_refused_with_a_line_that_helps() {
         Alone::run(Locks, |locks| {
             for (operation, request, says) in [
-                ("acquire", json!({}), "`name` must be a text"),
+                ("acquire", json!({}), "`name' must be a text"),
                 (
                     "acquire",
                     json!({ "nam": "a" }),
-                    "`name` must be a text, and is not there; `nam' is",
+                    "`name' must be a text, and is not there; `nam' is",
                 ),
                 (
                     "acquire",
                     json!({ "name": "", "owner": "x" }),
-                    "`name` must have 1 to 500",
+                    "`name' must have 1 to 500",
                 ),
                 (
                     "acquire",
                     json!({ "name": "a", "owner": "x", "ttl_ms": 0 }),
-                    "`ttl_ms` must",
+                    "`ttl_ms' must",
                 ),
-                ("acquire", json!([1, 2]), "`name` must be a text"),
+                ("acquire", json!([1, 2]), "`name' must be a text"),
                 (
                     "release",
                     json!({ "name": "a", "token": -1 }),
-                    "`token` must be a whole",
+                    "`token' must be a whole",
                 ),
                 (
                     "steal",

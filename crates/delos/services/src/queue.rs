@@ -117,7 +117,7 @@ fn make_ready(tx: &mut RwTx, queue: &Queue, id: u64) -> Result<(), Error> {
 fn push(tx: &mut RwTx, queue: &Queue, request: &Value) -> Outcome {
     let body = text(request, "body")?;
     if body.len() > BODY_BYTES_MAX {
-        return refuse!("too_long", "`body` may have {BODY_BYTES_MAX} bytes");
+        return refuse!("too_long", "`body' may have {BODY_BYTES_MAX} bytes");
     }
     let id = next_number(tx, &queue.key("ids", &[]))?;
     tx.set(&queue.ready(id), json!([0, body]).to_string());

@@ -149,7 +149,7 @@ async fn check_empty(directory: &Path) -> Result<(), String> {
         names.map_err(|error| format!("data directory {}: {error}", directory.display()))?;
     match names.iter().any(|name| name.starts_with(stores::STORE)) {
         true => Err(format!(
-            "data directory {} has a local store, and no file `replica`: put that file back, or choose an empty \
+            "data directory {} has a local store, and no file `replica': put that file back, or choose an empty \
              directory",
             directory.display()
         )),

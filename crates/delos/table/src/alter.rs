@@ -154,7 +154,7 @@ pub fn create_table(tx: &mut RwTx, asked: proto::Table) -> Result<(), Ended> {
     if asked.key.is_empty() {
         return refuse!(
             BadRequest,
-            "a primary key has 1 to {} columns: add `primary key (…)`",
+            "a primary key has 1 to {} columns: add `primary key (…)'",
             limits::KEY_COLUMNS
         );
     }

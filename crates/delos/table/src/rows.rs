@@ -81,7 +81,7 @@ impl Table {
             false => Ok(()),
             true => refuse!(
                 BadRequest,
-                "column {:?} of table {:?} needs a value: it was made without `null`",
+                "column {:?} of table {:?} needs a value: it was made without `null'",
                 column.name,
                 self.name()
             ),

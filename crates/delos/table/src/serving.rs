@@ -141,14 +141,14 @@ impl Serves for Tables {
     async fn call(stack: &Stack, operation: &str, request: &Bytes) -> Called {
         let Some(operation) = Operation::from_name(operation) else {
             return bad_request(format!(
-                "there is no operation {operation:?}: use tables through `plinth table server -C SERVICE` and gRPC"
+                "there is no operation {operation:?}: use tables through `plinth table server -C SERVICE' and gRPC"
             ));
         };
         let called = answer(stack, operation, request).await;
         called.unwrap_or_else(|error| {
             bad_request(format!(
                 "the request is no message of proto/table.proto ({error}): use tables through \
-                 `plinth table server -C SERVICE` and gRPC"
+                 `plinth table server -C SERVICE' and gRPC"
             ))
         })
     }

@@ -75,7 +75,7 @@ fn what_it_lacks(is_lost: bool) -> &'static str {
              is gone"
         }
         false => {
-            "its machines serve when as many of them run as it was made with (`plinth farm status` tells what it \
+            "its machines serve when as many of them run as it was made with (`plinth farm status' tells what it \
              lacks)"
         }
     }
@@ -99,7 +99,7 @@ pub async fn run(arguments: &Arguments) -> Outcome {
     let made = telling(timeout(limit, made), arguments.timeout, why).await;
     let (_, is_new) = made.unwrap_or_else(|| {
         Err(format!(
-            "no majority of the coordinators answers within {} s: start their processes (`plinth farm server`)",
+            "no majority of the coordinators answers within {} s: start their processes (`plinth farm server')",
             arguments.timeout
         ))
     })??;

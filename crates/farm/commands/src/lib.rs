@@ -150,7 +150,7 @@ impl ClusterArgument {
         if path.try_exists().is_ok_and(|is_there| !is_there) {
             return Err(format!(
                 "cluster file {}: there is none; name one with -C, or start a cluster with `plinth farm dev \
-                 --data-dir DIR`",
+                 --data-dir DIR'",
                 path.display()
             ));
         }

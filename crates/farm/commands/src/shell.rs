@@ -151,7 +151,7 @@ fn why_left(guest: &Guest) -> Option<String> {
 async fn silence(file: &ClusterFile, limit: Duration) -> String {
     let lacks = survey(&caller(file), file, LOOK_LIMIT).await.missing();
     let lacks = match lacks.is_empty() {
-        true => "; `plinth farm status` tells what it lacks".to_owned(),
+        true => "; `plinth farm status' tells what it lacks".to_owned(),
         false => format!(": {}", lacks.join("; ")),
     };
     let seconds = limit.as_secs();
@@ -340,7 +340,7 @@ impl Session<'_> {
                     rows: None,
                 })
             }
-            Statement::Help(of) => help(of.as_deref()).map(Answer::Text),
+            Statement::Help(of) => help(of.as_deref()).map(Answer::Page),
             Statement::Exit => Ok(Answer::Nothing),
         }
     }

@@ -109,7 +109,7 @@ impl History {
         let mut lines = text.split_inclusive(|&byte| byte == b'\n').zip(1..);
         let header = lines.next().map_or(&[][..], |(line, _)| line);
         if header.trim_ascii_end() != HEADER.as_bytes() {
-            let why = format!("it does not say '{HEADER}'");
+            let why = format!("it does not say `{HEADER}'");
             return Err(NotAHistory { line: 1, why });
         }
         let mut all: Vec<(Transaction, usize)> = Vec::new();
@@ -201,7 +201,7 @@ fn transaction(line: &str) -> Result<Transaction, String> {
 
 fn wrong(what: &str, text: &str) -> String {
     let shown: String = text.chars().take(SHOWN_MAX).collect();
-    format!("'{shown}' is no {what}")
+    format!("`{shown}' is no {what}")
 }
 
 /// Only digits: no sign, and no zeros that are not needed, so that each history has one text.

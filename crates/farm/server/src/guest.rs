@@ -70,7 +70,7 @@ async fn not_let_in(config: &GuestConfig) -> String {
         Ok(_) => {}
     }
     format!(
-        "it is not let in within {seconds} s; `plinth farm status` tells what the cluster lacks{}",
+        "it is not let in within {seconds} s; `plinth farm status' tells what the cluster lacks{}",
         while_moving(file)
     )
 }
@@ -109,7 +109,7 @@ impl Guest {
             Err(error) => return Err(other_state(&register, error).await),
         };
         let Some(record) = record else {
-            let none = || "no cluster was made: `plinth farm create` makes one".into();
+            let none = || "no cluster was made: `plinth farm create' makes one".into();
             return Err(register.not_own().await.unwrap_or_else(none));
         };
         let directory = config.memory_directory.clone();

@@ -299,7 +299,7 @@ async fn find_record(
                 if let Some(line) = register.not_own().await {
                     return Err(line);
                 }
-                wait_for("a cluster to be made (`plinth farm create`)".into());
+                wait_for("a cluster to be made (`plinth farm create')".into());
                 sleep(LOOK_INTERVAL / 10).await;
             }
             Some(Err(line)) => return Err(line),

@@ -161,7 +161,7 @@ pub struct Run {
 fn named(text: &str) -> Result<(String, &str), String> {
     match text.split_once('=') {
         Some((name, rest)) if !name.is_empty() => Ok((name.into(), rest)),
-        _ => Err("expected a name, `=`, and what belongs to it".into()),
+        _ => Err("expected a name, `=', and what belongs to it".into()),
     }
 }
 
@@ -184,7 +184,7 @@ fn parse_workload(name: &str) -> Result<String, String> {
 fn parse_pids(text: &str) -> Result<(String, Part), String> {
     let (name, pids) = named(text)?;
     let (name, part) = name.split_once(':').unwrap_or((&name, ""));
-    let parse = |pid: &str| pid.parse().map_err(|_| format!("`{pid}` is no process id"));
+    let parse = |pid: &str| pid.parse().map_err(|_| format!("`{pid}' is no process id"));
     let pids: Result<Vec<u32>, String> = pids.split(',').map(parse).collect();
     let part = Part {
         name: part.into(),
@@ -292,7 +292,7 @@ fn make_page(arguments: &Report) -> Outcome {
         let of_file = parse_runs(&text).map_err(at)?;
         if !of_file.iter().all(|run| run["kinds"].is_object()) {
             return Err(at(
-                "it has runs of something else than `plinth keeper bench run`".into(),
+                "it has runs of something else than `plinth keeper bench run'".into(),
             ));
         }
         runs.extend(of_file);

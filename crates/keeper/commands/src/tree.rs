@@ -4,8 +4,8 @@ use crate::name::parse_tree;
 use plinth_keeper::gone::Gone;
 use plinth_keeper::left::{self, Left, Removed, State};
 use plinth_measure::grouped;
-use plinth_terminal::Outcome;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
+use plinth_terminal::{Outcome, wrap};
 
 #[derive(clap::Args, Debug)]
 struct Tree {
@@ -102,7 +102,7 @@ pub fn status(arguments: &StatusArguments) -> Outcome {
     })?;
     match arguments.json {
         true => print_json(&tree.tree, &found, &advice),
-        false => print(&tree.tree, &found, &advice),
+        false => wrap::print(&text(&tree.tree, &found, &advice)),
     }
     match found.state {
         State::Whole => Ok(()),
@@ -122,9 +122,9 @@ fn print_json(tree: &str, left: &Left, advice: &[String]) {
     println!("{document}");
 }
 
-fn print(tree: &str, left: &Left, advice: &[String]) {
-    let row = |name: &str, value: String| println!("  {name:<22} {value}");
-    println!("tree `{tree}': {}", left.state);
+fn text(tree: &str, left: &Left, advice: &[String]) -> String {
+    let mut lines = vec![format!("tree `{tree}': {}", left.state)];
+    let mut row = |name: &str, value: String| lines.push(format!("  {name:<22} {value}"));
     // The tree's own number has the root twice, as ZooKeeper's.
     let expected = left.totals.nodes - 1;
     let nodes = grouped(left.counted.nodes as f64);
@@ -146,9 +146,8 @@ fn print(tree: &str, left: &Left, advice: &[String]) {
     );
     let stream = if left.has_stream { "there" } else { "missing" };
     row("stream of changes", stream.into());
-    for line in advice {
-        println!("{line}");
-    }
+    lines.extend(advice.iter().cloned());
+    lines.join("\n")
 }
 
 /// How one gateway of `plinth dev` is started again, and not all of it.

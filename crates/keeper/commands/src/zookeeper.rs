@@ -63,8 +63,8 @@ fn parse_digest(digest: &str) -> Result<String, String> {
     match digest.split_once(':') {
         Some((user, hash)) if !user.is_empty() && is_hash(hash) => Ok(digest.into()),
         _ => Err(
-            "expected `super:` and the hash of the password, 28 characters of base64 that end in =: \
-            what `printf super:PASSWORD | openssl sha1 -binary | base64` prints"
+            "expected `super:' and the hash of the password, 28 characters of base64 that end in =: \
+            what `printf super:PASSWORD | openssl sha1 -binary | base64' prints"
                 .into(),
         ),
     }

@@ -111,7 +111,7 @@ impl FromStr for Words {
                     let all = Words::all();
                     let meant = question(name, all.0.iter().map(|word| word.text()));
                     return Err(format!(
-                        "{name} is no word of a gateway; {meant}expected `*`, or some of {all}"
+                        "{name} is no word of a gateway; {meant}expected `*', or some of {all}"
                     ));
                 }
             }

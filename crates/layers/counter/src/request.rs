@@ -41,7 +41,7 @@ fn parse_line(line: &[u8]) -> Result<Request, &'static str> {
                 .map_err(|_| "the amount is not a whole number")?,
         }),
         ["get", name] => Ok(Request::Get { name: name.into() }),
-        _ => Err("expected `add <name> <amount>` or `get <name>`"),
+        _ => Err("expected `add <name> <amount>' or `get <name>'"),
     }
 }
 

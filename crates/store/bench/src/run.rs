@@ -394,7 +394,7 @@ async fn check_table(database: &impl Target, plan: &Plan) -> std::result::Result
         Either::Left(Ok(true)) => Ok(()),
         Either::Left(Ok(false)) => Err(format!(
             "the table of {} rows is not in the database; \
-            load it with `plinth bench run --workload bulk-load --keep --rows {}`",
+            load it with `plinth bench run --workload bulk-load --keep --rows {}'",
             plan.rows, plan.rows
         )),
         Either::Left(Err(error)) => Err(format!("cannot read the table: {error}")),

@@ -113,7 +113,7 @@ pub fn tables(runs: &[Value]) -> Result<String, String> {
         .collect();
     let Some(here) = Calibration::median(&calibrations) else {
         return Err(
-            "no run in it carries a calibration: measure again, `bench run` adds it".into(),
+            "no run in it carries a calibration: measure again, `bench run' adds it".into(),
         );
     };
     let mut out = String::new();

@@ -29,7 +29,7 @@ impl fmt::Display for Outage {
         }
         let leads = |look: &Look| *look == Look::Answers { has_leader: true };
         f.write_str(match looks().any(|(_, look)| leads(look)) {
-            true => "its coordinators answer, and `plinth status` says what it waits for",
+            true => "its coordinators answer, and `plinth status' says what it waits for",
             false => "its coordinators answer, and no controller is elected",
         })
     }
@@ -54,7 +54,7 @@ mod tests {
         let silent = "answer: 10.0.0.1:4500 (cannot be reached), 10.0.0.3:4500 (no answer)";
         assert!(line.ends_with(silent), "{line}");
         let line = outage(&[waits.clone(), leads]);
-        assert!(line.contains("`plinth status`"), "{line}");
+        assert!(line.contains("`plinth status'"), "{line}");
         let line = outage(&[waits]);
         assert!(line.ends_with("no controller is elected"), "{line}");
     }

@@ -533,7 +533,7 @@ fn make_page(arguments: &Report) -> Outcome {
     let runs: Vec<_> = files.iter().flat_map(|(_, runs)| runs.clone()).collect();
     if runs.iter().any(|run| run["kinds"].is_object()) {
         let line =
-            "these runs are of `keeper bench run`: `plinth keeper bench report` makes their page";
+            "these runs are of `keeper bench run': `plinth keeper bench report' makes their page";
         return Err(line.into());
     }
     write_page(

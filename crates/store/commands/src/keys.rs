@@ -227,7 +227,7 @@ pub async fn close_new(connection: &Connection) -> Outcome<Option<String>> {
         .iter()
         .all(|one| one.worker.address.ip().is_loopback())
     {
-        let line = "whoever reaches its ports is trusted; close it with `plinth keys give`";
+        let line = "whoever reaches its ports is trusted; close it with `plinth keys give'";
         return Ok(Some(line.into()));
     }
     let (path, file) = (key_file::beside(&connection.path), for_new_cluster());

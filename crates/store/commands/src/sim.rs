@@ -247,7 +247,7 @@ fn check_names(scenario: &str, planted_fault: Option<&str>) -> Outcome {
     let all = scenarios();
     if !all.iter().any(|known| known.name == scenario) {
         let names = all.iter().map(|known| known.name);
-        let otherwise = "`plinth tools sim list` names them";
+        let otherwise = "`plinth tools sim list' names them";
         return Err(format!(
             "--scenario: {}",
             missing("scenario", scenario, names, otherwise)
@@ -258,7 +258,7 @@ fn check_names(scenario: &str, planted_fault: Option<&str>) -> Outcome {
     };
     if !HAS_PLANTED_FAULTS {
         return Err(
-            "--planted-fault: this build has none; build with `--features planted-faults`".into(),
+            "--planted-fault: this build has none; build with `--features planted-faults'".into(),
         );
     }
     let faults = plinth_runtime::fault::all();

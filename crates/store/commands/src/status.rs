@@ -8,6 +8,7 @@ use plinth_runtime::Duration;
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::status::{available, unread_data};
+use plinth_terminal::wrap;
 use serde_json::Value;
 pub use summary::{bytes, limit, rate, summary};
 
@@ -43,10 +44,7 @@ fn run(arguments: Arguments) -> Outcome {
         if arguments.json {
             println!("{document:#}");
         } else {
-            print!(
-                "{}",
-                summary(&document, &connection.path.display().to_string())
-            );
+            wrap::print(&summary(&document, &connection.path.display().to_string()));
         }
         available(&document)
     })

@@ -123,7 +123,7 @@ fn parse_prefix(text: &str) -> Result<Bytes, String> {
     let bytes = unprintable(text);
     bytes
         .map(Bytes::from)
-        .ok_or_else(|| "a `\\` is followed by another or by xNN".into())
+        .ok_or_else(|| "a `\\' is followed by another or by xNN".into())
 }
 
 /// Names change, and numbers do not.
@@ -138,7 +138,7 @@ fn parse_tenant(text: &str) -> Result<u64, String> {
 fn parse_cluster(text: &str) -> Result<String, String> {
     let file = ClusterFile::parse(&format!("{text}@127.0.0.1:1"));
     let file = file.ok().filter(|_| !text.contains('@'));
-    let wanted = "it is what stands before the `@` in a cluster file, such as orders:a1b2";
+    let wanted = "it is what stands before the `@' in a cluster file, such as orders:a1b2";
     file.map(|file| file.key()).ok_or_else(|| wanted.into())
 }
 
@@ -181,7 +181,7 @@ fn load(path: &Path) -> Outcome<SigningKey> {
         return Err(at(what));
     }
     let text = std::fs::read_to_string(path).map_err(cannot)?;
-    let wrong = || at("it is damaged, or no signing key; make one with `plinth token new`".into());
+    let wrong = || at("it is damaged, or no signing key; make one with `plinth token new'".into());
     parse(&text).ok_or_else(wrong)
 }
 

@@ -132,20 +132,20 @@ impl ClusterFile {
         let word =
             |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         if !word(description) || !word(id) {
-            return error("description and id may hold letters, digits and '_' only");
+            return error("description and id may hold letters, digits and `_' only");
         }
         let (mut coordinators, mut tls) = (Vec::new(), None);
         for address in addresses.split(',') {
             let Some((place, is_tls)) = parse_place(address.trim()) else {
                 return error(format!(
-                    "'{address}' is neither ip:port nor host:port, perhaps with :tls behind it"
+                    "`{address}' is neither ip:port nor host:port, perhaps with :tls behind it"
                 ));
             };
             if tls.replace(is_tls).is_some_and(|before| before != is_tls) {
                 return error("some addresses have :tls behind them and others do not");
             }
             if place.port() == 0 {
-                return error(format!("'{place}' has port 0"));
+                return error(format!("`{place}' has port 0"));
             }
             if coordinators.contains(&place) {
                 return error(format!("{place} is there twice"));

@@ -357,7 +357,7 @@ async fn read_owner(path: &Path, cluster: &str) -> Result<(Owner, bool), String>
     if let Some(format) = format.filter(|format| !known.contains(format)) {
         return Err(format!(
             "data directory {} has format {format}, and this version of Plinth knows {OWNER_FORMAT}; \
-            serve it with the version that wrote it, `plinth dump` there and `plinth load` here",
+            serve it with the version that wrote it, `plinth dump' there and `plinth load' here",
             path.display()
         ));
     }

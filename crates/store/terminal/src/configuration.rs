@@ -321,9 +321,9 @@ fn unknown(command: &Command, name: &str) -> String {
     // A name that differs by `_` and `-` or by its capitals alone is the one that is meant.
     let dashed = Some(lower).filter(|name| of_name(command, name).is_some());
     match dashed.or(nearest).filter(|nearest| nearest != CONFIG) {
-        Some(nearest) => format!("there is no entry '{name}'; is '{nearest}' meant?"),
+        Some(nearest) => format!("there is no entry `{name}'; did you mean `{nearest}'?"),
         None => format!(
-            "there is no entry '{name}'; `{} --help` shows the flags, and each is one",
+            "there is no entry `{name}'; `{} --help' shows the flags, and each is one",
             command.get_bin_name().unwrap_or(command.get_name())
         ),
     }
@@ -465,14 +465,14 @@ mod tests {
     #[test]
     fn each_mistake_is_named_with_its_line() {
         for (text, line, words) in [
-            ("# x\nlisen = '10.0.0.1:4500'", 2, "is 'listen' meant?"),
-            ("\ncache_mib = 5", 2, "is 'cache-mib' meant?"),
-            ("Cache_MiB = 5", 1, "is 'cache-mib' meant?"),
-            ("LISEN = 5", 1, "is 'listen' meant?"),
-            ("\nlisen = 10.0.0.1:4500", 2, "is 'listen' meant?"),
+            ("# x\nlisen = '10.0.0.1:4500'", 2, "did you mean `listen'?"),
+            ("\ncache_mib = 5", 2, "did you mean `cache-mib'?"),
+            ("Cache_MiB = 5", 1, "did you mean `cache-mib'?"),
+            ("LISEN = 5", 1, "did you mean `listen'?"),
+            ("\nlisen = 10.0.0.1:4500", 2, "did you mean `listen'?"),
             ("listen = 10.0.0.1:4500", 1, "a text stands in quotes"),
             ("[server]\nlisten = 'a'", 1, "entries stand in no section"),
-            ("frobnicate = 1", 1, "`plinth server --help`"),
+            ("frobnicate = 1", 1, "`plinth server --help'"),
             ("parent = 1", 1, "no entry 'parent'"),
             ("config = 'other.toml'", 1, "no entry 'config'"),
             ("accept-lost-coordination = true", 1, "for one start"),
@@ -520,7 +520,7 @@ mod tests {
         let done = with_file(Command::new("plinth").subcommand(keeper), all.into());
         std::fs::remove_file(&path).expect("removes");
         let line = done.expect_err("there is no such entry");
-        assert!(line.contains("`plinth keeper server --help`"), "{line}");
+        assert!(line.contains("`plinth keeper server --help'"), "{line}");
     }
 
     fn with(text: &str, said: &[&str]) -> Outcome<Vec<String>> {

@@ -98,7 +98,7 @@ fn none_at(path: &Path, is_chosen: bool) -> String {
         None => (String::new(), "one"),
     };
     format!(
-        "cluster file {}: there is none{by}; name {one} with -C, or start a cluster with `plinth dev --data-dir DIR`",
+        "cluster file {}: there is none{by}; name {one} with -C, or start a cluster with `plinth dev --data-dir DIR'",
         path.display()
     )
 }

@@ -71,7 +71,7 @@ pub async fn found(path: &Path) -> Outcome<KeyFile> {
     let found = key_file::load(path).await?;
     found.ok_or_else(|| {
         format!(
-            "key file {}: there is none; make one with `plinth keys new`, or name the cluster file with -C",
+            "key file {}: there is none; make one with `plinth keys new', or name the cluster file with -C",
             path.display()
         )
     })

@@ -25,7 +25,7 @@ pub fn parse_knobs(texts: &[String]) -> Outcome<Knobs> {
             .ok_or_else(|| format!("--knob {text}: expected NAME=VALUE"))?;
         knobs.set(name, value).map_err(|error| {
             // The line about one that is not known says what to do.
-            let remedy = Knobs::bounds(name).map_or("", |_| "; `--knob list` shows all");
+            let remedy = Knobs::bounds(name).map_or("", |_| "; `--knob list' shows all");
             format!("--knob {text}: {error}{remedy}")
         })?;
     }
@@ -61,7 +61,7 @@ mod tests {
         let said = |text: &str| parse_knobs(&[text.into()]).expect_err("it is wrong");
         let (known, _) = Knobs::default().list()[0];
         let line = said(&format!("{known}=x"));
-        assert!(line.ends_with("; `--knob list` shows all"), "{line}");
+        assert!(line.ends_with("; `--knob list' shows all"), "{line}");
         let line = said(&format!("{known}s=1"));
         let meant = format!("there is no knob `{known}s'; did you mean `{known}'?");
         assert_eq!(line, format!("--knob {known}s=1: {meant}"));
@@ -72,7 +72,7 @@ mod tests {
         let line = said("q=1");
         assert_eq!(
             line,
-            "--knob q=1: there is no knob `q'; `--knob list` shows all"
+            "--knob q=1: there is no knob `q'; `--knob list' shows all"
         );
     }
 }

@@ -28,8 +28,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-const NEEDS_TOKEN: &str = "this page needs the header `Authorization: Bearer TOKEN`; \
-    `plinth keys page-token` shows the token
+const NEEDS_TOKEN: &str = "this page needs the header `Authorization: Bearer TOKEN'; \
+    `plinth keys page-token' shows the token
 ";
 /// Prometheus' text format.
 pub const METRICS_FORMAT: &str = "text/plain; version=0.0.4";

@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn what_was_typed_or_is_to_be_typed_stays_as_it_is() {
         for line in [
-            "run `plinth server --listen 127.0.0.1:1' or `plinth table server --data-dir d`",
+            "run `plinth server --listen 127.0.0.1:1' or `plinth table server --data-dir d'",
             "--listener, --no--listen, x--listen, -- and --",
             "the other side has shown no certificate; give it one with --tls-key-file",
             "--class",

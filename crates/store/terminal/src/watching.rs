@@ -239,7 +239,10 @@ impl Drop for Screen {
 
 /// Of the terminal, if there is one.
 pub fn columns() -> Option<u16> {
-    terminal::size().ok().map(|(columns, _)| columns)
+    let size = terminal::size().ok();
+    // One that does not know has 0.
+    size.map(|(columns, _)| columns)
+        .filter(|columns| *columns > 0)
 }
 
 fn draw(lines: &[String]) {

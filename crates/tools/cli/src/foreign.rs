@@ -3,17 +3,34 @@
 
 /// Words that are no command behind those before them, and what does that.
 #[rustfmt::skip]
-pub const MEANT: [(&[&str], &str, &str); 35] = [
-    (&[], "restore fdbrestore snapshot", "`plinth load' reads what `plinth dump' has written"),
-    (&[], "backup fdbbackup fdbdr", "`plinth dump' writes pairs to a file, and `plinth copy' copies a database"),
+pub const MEANT: [(&[&str], &str, &str); 44] = [
+    (&[], "restore fdbrestore", "`plinth load' reads what `plinth dump' has written"),
+    (&[], "backup fdbbackup fdbdr snapshot save",
+        "`plinth dump' writes pairs to a file, and `plinth copy' copies a database"),
     (&[], "import", "`plinth load' reads pairs, and `plinth keeper import' the nodes of a ZooKeeper"),
     (&[], "export", "`plinth dump' writes pairs, and `plinth keeper export' the nodes of a tree"),
-    (&[], "shell fdbcli exec repl console connect etcdctl redis-cli client",
+    (&[], "store kv database cluster",
+        "the store's commands have no system before them: `plinth dev', `plinth cli', `plinth status'"),
+    (&[], "redis redis-server redis-cli valkey keydb memcached hazelcast ignite engine memory",
+        "the in-memory engine is `plinth farm': begin with `plinth farm dev' and `plinth farm cli'"),
+    (&[], "fdb foundationdb",
+        "`plinth dev' starts a cluster, `plinth cli' is its fdbcli, and `plinth copy' copies a database of FoundationDB"),
+    (&[], "clickhouse clickhouse-server clickhouse-client clickhouse-keeper kafka solr hbase curator",
+        "`plinth keeper server' serves who needs a ZooKeeper: its gateways stand where the configuration names that"),
+    (&[], "etcd etcdctl consul chubby",
+        "`plinth delos' has locks, queues and tables, and `plinth cli' keys with transactions; `plinth dev' starts a \
+        cluster"),
+    (&[], "rocksdb leveldb lmdb tikv dynamodb cassandra mongo mongodb",
+        "`plinth dev' starts a cluster of ordered keys with transactions, and `plinth cli' is its shell"),
+    (&[], "quit exit bye logout", "there is no shell to leave; `plinth cli' is one, and `exit' leaves it"),
+    (&[], "knob knobs", "`plinth server --knob list' shows the knobs"),
+    (&[], "log logs trace traces", "a server writes what it does to the file of `--trace', else to its data directory"),
+    (&[], "shell fdbcli exec repl console connect client",
         "the shell is `plinth cli', and `plinth cli --exec STATEMENTS' carries some out"),
-    (&[], "sql psql mysql sqlite query", "the shell of tables is `plinth table cli'"),
-    (&[], "start run serve up init daemon fdbserver etcd zkserver create-cluster",
+    (&[], "sql psql postgres postgresql mysql sqlite cockroach query", "the shell of tables is `plinth table cli'"),
+    (&[], "start run serve up init daemon fdbserver fdbmonitor create-cluster",
         "`plinth dev' starts a cluster on this machine, and `plinth server' one server"),
-    (&[], "create new",
+    (&[], "create new make",
         "`plinth dev' makes a cluster, and so do `plinth farm create', `plinth delos create', `plinth stream create' \
         theirs"),
     (&[], "metrics prometheus health healthz pages",
@@ -21,9 +38,9 @@ pub const MEANT: [(&[&str], &str, &str); 35] = [
     (&[], "join add-server", "`plinth server -C FILE' joins the cluster of that file"),
     (&[], "stop restart down shutdown", ENDED),
     (&[], "version", "`plinth --version' prints it"),
-    (&[], "zk zkcli zookeeper gateway tree trees",
+    (&[], "zk zkcli zkserver zookeeper gateway tree trees",
         "`plinth keeper' serves ZooKeeper's clients: `plinth keeper server', `plinth keeper list'"),
-    (&[], "lock-service queue locks queues",
+    (&[], "lock-service queue locks queues leader election mutex service services",
         "`plinth delos' has locks and queues: `plinth delos dev NAME --kind lock'"),
     (&[], "monitor htop dashboard", "`plinth top' watches a cluster"),
     (&[], "benchmark perf ycsb", "`plinth bench' measures a cluster"),
@@ -47,6 +64,17 @@ pub const MEANT: [(&[&str], &str, &str); 35] = [
     (&["delos"], "cli shell", OF_DELOS),
     (&["delos"], "list ls", "`plinth delos status -C SERVICE' shows one service, whose file names it"),
     (&["keys"], "show", "`plinth keys list' shows the keys of a cluster"),
+];
+
+/// Statements that are nothing alone: no tip from a word of another program leads to them.
+pub const OF_SESSIONS: [&str; 7] = [
+    "begin",
+    "commit",
+    "rollback",
+    "exit",
+    "help",
+    "usetenant",
+    "getversion",
 ];
 const ENDED: &str = "a server ends by SIGTERM: `systemctl stop' or `restart' where systemd has started it; `kill' in \
      plinth cli starts one again that is looked after";

@@ -1,11 +1,11 @@
 //! What an error of the command line advises: commands, statements and flags that somebody may have meant who knows
 //! other programs, and never a name that the pages hide. The tables are in [`foreign`](crate::foreign).
 
-use crate::foreign::{AT_PLACES, MEANT, OF_DELOS, OF_KEEPER, OF_ONE, SAME, VERBS};
+use crate::foreign::{AT_PLACES, MEANT, OF_DELOS, OF_KEEPER, OF_ONE, OF_SESSIONS, SAME, VERBS};
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Arg, Command};
-use plinth_core::similar::{foreign, most_similar};
+use plinth_core::similar::{foreign, most_similar, slipped};
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -18,14 +18,7 @@ pub fn improved(mut error: Error, program: &Command, arguments: &[OsString]) -> 
     if let Some(word) = said(&error, ContextKind::InvalidSubcommand) {
         improve_word(&mut error, &word, program, arguments);
     }
-    if let (Some(wrong), Some(ContextValue::Strings(known))) = (
-        said(&error, ContextKind::InvalidValue),
-        error.get(ContextKind::ValidValue),
-    ) && let Some(near) = most_similar(&wrong, known.iter().map(String::as_str))
-    {
-        let near = ContextValue::String(near.to_owned());
-        error.insert(ContextKind::SuggestedValue, near);
-    }
+    improve_value(&mut error);
     if let Some(wrong) = said(&error, ContextKind::InvalidArg)
         && error.kind() == ErrorKind::UnknownArgument
     {
@@ -47,6 +40,21 @@ pub fn improved(mut error: Error, program: &Command, arguments: &[OsString]) -> 
         }
     }
     error
+}
+
+/// Of a value that is none of a few: the library's own advice goes further than ours.
+fn improve_value(error: &mut Error) {
+    let (Some(ContextValue::String(wrong)), Some(ContextValue::Strings(known))) = (
+        error.get(ContextKind::InvalidValue),
+        error.get(ContextKind::ValidValue),
+    ) else {
+        return;
+    };
+    let near = most_similar(wrong, known.iter().map(String::as_str));
+    match near.map(|near| ContextValue::String(near.to_owned())) {
+        Some(near) => drop(error.insert(ContextKind::SuggestedValue, near)),
+        None => drop(error.remove(ContextKind::SuggestedValue)),
+    }
 }
 
 /// The flag of an error by its letter, if that was typed and not its name: `-C <FILE>` for `--cluster-file <FILE>`.
@@ -101,36 +109,35 @@ fn usage(program: &Command, arguments: &[OsString]) -> StyledStr {
 // ---- a word that is no command ----
 
 fn improve_word(error: &mut Error, word: &str, program: &Command, arguments: &[OsString]) {
+    // The library's own advice goes further than ours: `bench' for `nosuch'.
+    error.remove(ContextKind::SuggestedSubcommand);
     let commands = asked(program, arguments);
     let (path, command) = (path(&commands), commands[commands.len() - 1]);
+    let plain = word.to_ascii_lowercase();
+    let plain = plain.strip_suffix(".sh").unwrap_or(&plain);
     let is_it = |(system, wrong, _): &&(&[&str], &str, &str)| {
-        *system == &path[..] && wrong.split(' ').any(|one| one == word)
+        *system == &path[..] && wrong.split(' ').any(|one| one == plain)
     };
     if let Some((_, _, meant)) = MEANT.iter().find(is_it) {
         return advise(error, *meant);
     }
     let statements = statements(&path);
-    let all = || statements.iter().copied();
-    let stated = all()
-        .find(|name| *name == word)
-        .or_else(|| foreign(word, statements.clone()));
     let names = command.get_subcommands().filter(|name| !name.is_hide_set());
     let names: Vec<&str> = names.map(Command::get_name).collect();
-    let near = stated.filter(|name| names.contains(name));
-    if let Some(name) = stated.filter(|_| near.is_none()) {
-        return advise(error, of_shell(&path, name));
+    if let Some(tip) = of_statement(plain, &path, &statements, &names) {
+        return advise(error, tip);
     }
+    let same = foreign(plain, statements.clone()).filter(|name| names.contains(name));
     let verb = VERBS
         .iter()
-        .find(|(theirs, _)| theirs.split(' ').any(|one| one == word));
+        .find(|(theirs, _)| theirs.split(' ').any(|one| one == plain));
     let own = verb.and_then(|(_, own)| own.iter().find(|own| names.contains(own)).copied());
-    let near = near.or(own).or_else(|| most_similar(word, names.clone()));
+    let near = same.or(own).or_else(|| most_similar(plain, names.clone()));
+    let alone = statements.iter().filter(|name| !OF_SESSIONS.contains(name));
     if let Some(near) = near {
         let near = ContextValue::Strings(vec![near.to_owned()]);
         error.insert(ContextKind::SuggestedSubcommand, near);
-    } else if error.get(ContextKind::SuggestedSubcommand).is_some() {
-        // The library has found one.
-    } else if let Some(name) = most_similar(word, all()) {
+    } else if let Some(name) = most_similar(plain, alone.copied()) {
         advise(error, of_shell(&path, name));
     } else if !path.is_empty() {
         let all = names.join(", ");
@@ -138,9 +145,22 @@ fn improve_word(error: &mut Error, word: &str, program: &Command, arguments: &[O
             error,
             format!("behind `plinth {}' stands one of {all}", path.join(" ")),
         );
-    } else if let Some(place) = elsewhere(program, word) {
+    } else if let Some(place) = elsewhere(program, plain) {
         advise(error, format!("there is `plinth {place}'"));
     }
+}
+
+/// The tip about a word that is a statement of a shell, here or in other programs, and no command here.
+fn of_statement(word: &str, path: &[&str], own: &[&str], commands: &[&str]) -> Option<String> {
+    if let Some(name) = own.iter().find(|name| **name == word) {
+        return (!commands.contains(name)).then(|| of_shell(path, name));
+    }
+    if path.is_empty() && self::statements(&["table"]).contains(&word) {
+        return Some(of_shell(&["table"], word));
+    }
+    let name = foreign(word, own.iter().copied())?;
+    let is_it = !commands.contains(&name) && !OF_SESSIONS.contains(&name);
+    is_it.then(|| of_shell(path, name))
 }
 
 /// The statements of the shell at this place; where there is none, those that one might expect.
@@ -181,7 +201,7 @@ fn elsewhere(program: &Command, word: &str) -> Option<String> {
             left.push((place, below));
         }
     }
-    let name = most_similar(word, all.iter().map(|(_, name)| *name))?;
+    let name = slipped(word, all.iter().map(|(_, name)| *name))?;
     let place = all.iter().find(|(_, own)| *own == name);
     place.map(|(place, _)| place.clone())
 }
@@ -197,7 +217,13 @@ fn improve_argument(error: &mut Error, wrong: &str, program: &Command, arguments
         }
         return;
     }
-    let name = plain(&typed(wrong, arguments));
+    let typed = typed(wrong, arguments);
+    if let Some(long) = with_two_hyphens(command, &typed) {
+        error.insert(ContextKind::InvalidArg, ContextValue::String(typed));
+        error.insert(ContextKind::SuggestedArg, ContextValue::String(long));
+        return;
+    }
+    let name = plain(&typed);
     let is_it = |(place, flags, _): &&(&[&str], &str, &str)| {
         *place == &path[..] && flags.split(' ').any(|flag| flag == name)
     };
@@ -244,6 +270,16 @@ fn typed(wrong: &str, arguments: &[OsString]) -> String {
     let word = words.rev().find(|word| word.starts_with(wrong));
     let word = word.filter(|_| is_one).unwrap_or(wrong);
     word.split('=').next().unwrap_or_default().to_owned()
+}
+
+/// The flag that `-json` means; `None` if there is none.
+fn with_two_hyphens(command: &Command, typed: &str) -> Option<String> {
+    let name = typed.strip_prefix('-')?;
+    let is_name = name.len() > 1 && !name.starts_with('-');
+    let long = format!("--{name}");
+    let near = || nearest(command, &long);
+    is_name.then_some(())?;
+    has(command, &long).then(|| long.clone()).or_else(near)
 }
 
 /// The name of a flag without what programs write in different ways.
@@ -388,6 +424,69 @@ mod tests {
         improved(error, &crate::program(), &words).to_string()
     }
 
+    /// Words behind `plinth`, and a part of the tip; nothing for a word that nobody can guess the meaning of.
+    #[rustfmt::skip]
+    const WORDS: [(&str, &str); 91] = [
+        // Systems that somebody runs today, as README.md says where they begin.
+        ("redis", "`plinth farm'"), ("redis-cli", "`plinth farm cli'"), ("memcached", "`plinth farm dev'"),
+        ("etcd", "`plinth delos'"), ("etcdctl", "`plinth cli'"), ("consul", "`plinth delos'"),
+        ("zookeeper", "`plinth keeper server'"), ("zkCli", "`plinth keeper'"), ("zkCli.sh", "`plinth keeper'"),
+        ("zkServer.sh", "`plinth keeper server'"), ("clickhouse", "`plinth keeper server'"),
+        ("clickhouse-client", "`plinth keeper server'"), ("kafka", "`plinth keeper server'"),
+        ("fdbcli", "`plinth cli'"), ("fdbserver", "`plinth server'"), ("fdbmonitor", "`plinth server'"),
+        ("fdbbackup", "`plinth dump'"), ("fdbrestore", "`plinth load'"), ("fdbdr", "`plinth copy'"),
+        ("foundationdb", "`plinth copy'"), ("postgres", "`plinth table cli'"), ("psql", "`plinth table cli'"),
+        ("mongodb", "`plinth dev'"), ("rocksdb", "`plinth dev'"), ("ycsb", "`plinth bench'"),
+        // The systems of this program, by other words.
+        ("store", "`plinth cli'"), ("database", "`plinth cli'"), ("zk", "`plinth keeper'"), ("queue", "`plinth delos'"),
+        ("leader", "`plinth delos'"), ("memory", "`plinth farm'"), ("sql", "`plinth table cli'"),
+        // What somebody wants to do.
+        ("make", "`plinth dev'"), ("create", "`plinth dev'"), ("start", "`plinth dev'"), ("stop", "SIGTERM"),
+        ("quit", "`exit'"), ("exit", "`exit'"), ("backup", "`plinth dump'"), ("save", "`plinth dump'"),
+        ("snapshot", "`plinth dump'"), ("restore", "`plinth load'"), ("import", "`plinth load'"),
+        ("export", "`plinth dump'"), ("version", "`plinth --version'"), ("metrics", "--pages"),
+        ("health", "--pages"), ("monitor", "`plinth top'"), ("benchmark", "`plinth bench'"), ("log", "--trace"),
+        ("knobs", "--knob list"), ("login", "`plinth keys'"), ("shell", "`plinth cli'"), ("info", "'status'"),
+        // Statements.
+        ("select", "plinth table cli --exec 'select …'"), ("insert", "plinth table cli --exec 'insert …'"),
+        ("update", "plinth table cli --exec 'update …'"), ("upsert", "plinth table cli --exec 'upsert …'"),
+        ("get", "plinth cli --exec 'get …'"), ("put", "plinth cli --exec 'set …'"), ("del", "--exec 'clear …'"),
+        ("ls", "--exec 'getrange …'"), ("configure", "--exec 'configure …'"), ("getrnage", "--exec 'getrange …'"),
+        // Slips.
+        ("sever", "'server'"), ("servr", "'server'"), ("stat", "'status'"), ("stauts", "'status'"),
+        ("STATUS", "'status'"), ("statsu", "'status'"), ("tpo", "'top'"), ("bnech", "'bench'"), ("kepeer", "'keeper'"),
+        ("deols", "'delos'"),
+        ("tabel", "'table'"), ("frm", "'farm'"), ("tokne", "'token'"), ("steram", "'stream'"),
+        ("completion", "`plinth tools completions'"),
+        ("reads", "`plinth farm bench reads'"),
+        // Nobody knows what these are to be.
+        ("nosuch", ""), ("foo", ""), ("frobnicate", ""), ("hello", ""), ("abc", ""), ("net", ""),
+        ("bet", ""), ("x", ""), ("commit-log", ""), ("undo", ""), ("abort", ""),
+    ];
+
+    #[test]
+    fn a_word_has_the_tip_that_it_means_or_none() {
+        let mut wrong = Vec::new();
+        for (word, tip) in WORDS {
+            for line in [format!("plinth {word}"), format!("plinth help {word}")] {
+                let words = line.split(' ').map(OsString::from).collect();
+                let words: Vec<OsString> = crate::help_of(words);
+                let error = crate::program()
+                    .try_get_matches_from(&words)
+                    .expect_err(&line);
+                let answer = improved(error, &crate::program(), &words).to_string();
+                let is_good = match tip {
+                    "" => !answer.contains("tip:"),
+                    tip => answer.contains("tip:") && answer.contains(tip),
+                };
+                if !is_good {
+                    wrong.push(format!("{line}: {tip}: {answer}"));
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
     #[test]
     fn a_word_of_other_programs_is_answered_with_the_command_that_does_that() {
         for (line, tip) in [
@@ -430,6 +529,7 @@ mod tests {
             ("plinth keys ls", "'list'"),
             ("plinth stream add x", "'create'"),
             ("plinth token frobnicate", "stands one of"),
+            ("plinth farm redis", "stands one of"),
         ] {
             assert!(answer(line).contains(command), "{line}");
         }
@@ -442,6 +542,13 @@ mod tests {
             ("plinth bench run --time 3", "'--duration'"),
             ("plinth stream list --tsv", "'--json'"),
             ("plinth status -c F", "-C names"),
+            ("plinth status -json", "'--json'"),
+            ("plinth status -jsno", "'--json'"),
+            ("plinth server -data-dir d", "'--data-dir'"),
+            ("plinth keeper server -listen a:1", "'--listen'"),
+            ("plinth delos status -timeout 3", "'--timeout'"),
+            ("plinth farm status -json", "'--json'"),
+            ("plinth table cli -exec x", "'--exec'"),
             ("plinth cli get", "--exec 'get a'"),
             ("plinth cli exec get", "--exec 'get a'"),
             ("plinth table cli select", "--exec 'select * from t'"),

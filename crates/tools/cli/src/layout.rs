@@ -49,7 +49,8 @@ const GROUPS: [(&str, &[(&[&str], &str)]); 5] = [
     ),
 ];
 
-const WIDTH: usize = 30;
+/// Of the names, with two blanks before their texts at least.
+const WIDTH: usize = 31;
 
 /// Gives `program` its first page.
 pub fn laid_out(program: Command) -> Command {
@@ -92,6 +93,7 @@ mod tests {
         known.sort_unstable();
         assert_eq!(names, known);
         let page = crate::program().render_help().to_string();
+        let page = crate::help::wrapped(&page, 80);
         // Of 24 lines, the next prompt has one.
         assert!(page.lines().count() < 24, "{page}");
         for line in page.lines() {

@@ -8,6 +8,7 @@
 //! interrupted it. Wrong usage exits with 2.
 
 mod absent;
+mod completions;
 mod foreign;
 mod former;
 #[cfg(all(
@@ -22,9 +23,11 @@ mod help;
 mod hints;
 mod layout;
 mod manual;
+mod marks;
 #[cfg(all(test, feature = "keeper", feature = "tables", feature = "farm"))]
 mod samples;
 mod tools;
+mod values;
 mod version;
 
 use plinth_commands as _;
@@ -46,6 +49,9 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
+/// What the program is, as the README begins.
+const ABOUT: &str = "An ordered, transactional key-value store, ZooKeeper's protocol on it, replicated services on a \
+     shared log, and transactions in memory";
 /// Exit code of a command line that is none.
 const WRONG_USAGE: u8 = 2;
 
@@ -74,15 +80,16 @@ fn program() -> Command {
     let program = Command::new("plinth")
         .version(env!("CARGO_PKG_VERSION"))
         .long_version(version::long())
-        .about("An ordered, transactional key-value store that runs on many machines")
+        .about(ABOUT)
         .subcommand_required(true)
         .arg_required_else_help(true)
         .after_help(
-            "`plinth help COMMAND` tells all of one, `plinth help keeper` or `help tools`\n\
-            what is behind it; -V prints the version. Begin with `plinth dev --data-dir\n\
-            data` and then, in another terminal, `plinth cli -C data/plinth.cluster`.",
+            "`plinth help COMMAND' tells all of one, `plinth help keeper' or `help tools' what is behind it; -V prints \
+            the version. Begin with `plinth dev --data-dir data' and then, in another terminal, `plinth cli -C \
+            data/plinth.cluster'.",
         );
-    let program = layout::laid_out(taking_negative_numbers(commands::fill(program)));
+    let program = commands::fill(program);
+    let program = layout::laid_out(values::with_kinds(taking_negative_numbers(program)));
     match cfg!(feature = "keeper") {
         true => program,
         // A process of this program would be started that it cannot be.
@@ -139,7 +146,7 @@ fn main() -> ExitCode {
     }
     let arguments = configuration::with_file(program(), arguments);
     let matches = arguments.map(|arguments| {
-        let matches = program().try_get_matches_from(&arguments);
+        let matches = marks::of_command(program()).try_get_matches_from(&arguments);
         matches.unwrap_or_else(|error| {
             help::exit(&hints::improved(error, &program(), &arguments));
         })
@@ -175,6 +182,31 @@ mod tests {
             asked += 1;
         }
         assert!(asked > 30, "{asked}");
+    }
+
+    #[test]
+    fn the_first_page_the_readme_and_the_packages_name_the_same_four_systems() {
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let about = ABOUT.to_lowercase();
+        for (name, text) in [
+            ("README.md", include_str!("../../../../README.md")),
+            ("Cargo.toml", include_str!("../Cargo.toml")),
+        ] {
+            assert!(words(text).to_lowercase().contains(&about), "{name}");
+        }
+        let architecture = words(include_str!("../../../../ARCHITECTURE.md"));
+        let page = program().render_help().to_string();
+        assert!(page.starts_with(ABOUT), "{page}");
+        for system in [
+            "key-value store",
+            "ZooKeeper's protocol",
+            "replicated services",
+        ] {
+            assert!(
+                ABOUT.contains(system) && architecture.contains(system),
+                "{system}"
+            );
+        }
     }
 
     #[test]

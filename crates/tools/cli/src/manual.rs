@@ -1,6 +1,7 @@
 //! `plinth tools completions` and `plinth tools man`: what a shell and `man` know of the command line. Packages
 //! install both.
 
+use crate::completions;
 use clap::Command;
 use clap::builder::Resettable;
 use clap_complete::Shell;
@@ -28,7 +29,7 @@ pub struct ManArguments {
 ///
 /// # Errors
 /// Standard output cannot be written to.
-pub fn completions(program: Command, arguments: &CompletionsArguments) -> Outcome {
+pub fn print_completions(program: Command, arguments: &CompletionsArguments) -> Outcome {
     let written = std::io::stdout().write_all(&script(program, &arguments.shell));
     match written {
         // The reader has seen enough.
@@ -39,7 +40,7 @@ pub fn completions(program: Command, arguments: &CompletionsArguments) -> Outcom
 
 /// The command without those below it that no page shows. The library of scripts offers them otherwise, and a command
 /// cannot be taken away from another: whatever has one is made anew, with what a script needs.
-fn without_hidden(command: Command) -> Command {
+pub fn without_hidden(command: Command) -> Command {
     let command = command.mut_subcommands(without_hidden);
     if !command.get_subcommands().any(Command::is_hide_set) {
         return command;
@@ -58,11 +59,8 @@ fn without_hidden(command: Command) -> Command {
 
 fn script(mut program: Command, shell: &str) -> Vec<u8> {
     let shell: Shell = shell.parse().expect("the flag takes no others");
-    let name = program.get_name().to_owned();
     program = without_hidden(program);
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut program, name, &mut script);
-    script
+    completions::script(&mut program, shell)
 }
 
 /// Writes a page of the manual for `program` and each of its commands: plinth.1, plinth-server.1 and so on.

@@ -1,6 +1,6 @@
 //! `plinth tools`: what developers and packagers of Plinth use.
 
-use crate::manual;
+use crate::{manual, marks};
 #[cfg(feature = "sim")]
 use plinth_commands::sim;
 use plinth_terminal::Outcome;
@@ -52,7 +52,12 @@ fn run(Commands { command }: Commands<Command>) -> Outcome {
     match command {
         #[cfg(feature = "sim")]
         Command::Sim(arguments) => sim::run(arguments),
-        Command::Completions(arguments) => manual::completions(crate::program(), &arguments),
-        Command::Man(arguments) => manual::man(crate::program(), &arguments),
+        Command::Completions(arguments) => manual::print_completions(shown(), &arguments),
+        Command::Man(arguments) => manual::man(shown(), &arguments),
     }
+}
+
+/// The program, whose texts have the marks that are shown.
+fn shown() -> clap::Command {
+    marks::of_command(crate::program())
 }

@@ -44,6 +44,7 @@ mod large_work;
 mod many_connections;
 mod memory;
 mod named_hosts;
+mod narrow;
 mod other_cluster_files;
 mod packages;
 mod pages;

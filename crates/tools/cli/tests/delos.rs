@@ -225,7 +225,7 @@ fn what_is_asked_wrongly_is_answered_with_one_line() {
     assert!(ends(damaged).contains("is damaged"));
     std::fs::remove_file(own.join("replica")).expect("removed");
     let lost = replicas.command(2, &replicas.data(2));
-    assert!(ends(lost).contains("has a local store, and no file `replica`"));
+    assert!(ends(lost).contains("has a local store, and no file `replica'"));
 }
 
 fn store_files(directory: &std::path::Path) -> Vec<PathBuf> {

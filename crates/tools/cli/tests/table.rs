@@ -175,8 +175,8 @@ fn bad_input_gets_one_line() {
             "select * from nobody",
             "unknown: there is no table \"nobody\"",
         ),
-        ("select from", "`from` is expected at the end"),
-        ("commit", "there is no transaction: it starts with `begin`"),
+        ("select from", "`from' is expected at the end"),
+        ("commit", "there is no transaction: it starts with `begin'"),
         (
             "begin",
             "the transaction is not committed: nothing of it has happened",

@@ -4,6 +4,7 @@
 
 mod circles;
 mod folders;
+mod marks;
 mod packages;
 mod pages;
 mod roles;

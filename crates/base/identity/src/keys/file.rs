@@ -125,7 +125,7 @@ impl KeyFile {
             lines.push(Line::Key(key));
         }
         if known.is_empty() {
-            return error("there is no key in it; make one with `plinth keys`, or remove the file");
+            return error("there is no key in it; make one with `plinth keys', or remove the file");
         }
         Ok(KeyFile { lines })
     }
@@ -230,7 +230,7 @@ impl KeyFile {
             let source = self.keys().find(|key| key.line().any(|key| key.id() == id));
             return error(match source {
                 Some(key) => format!("key {id} follows from {key:?}; drop {} instead", key.id()),
-                None => format!("there is no key {id}; `plinth keys list` shows them"),
+                None => format!("there is no key {id}; `plinth keys list' shows them"),
             });
         }
         if self.keys().count() == 1 {
@@ -269,7 +269,7 @@ fn print_line(key: &Key, out: &mut String) {
 fn parse_open_to(whom: &str) -> Result<Identity, String> {
     let may_be = [Identity::Reader, Identity::Client];
     let found = Identity::from_name(whom).filter(|one| may_be.contains(one));
-    found.ok_or_else(|| format!("`{OPEN_TO}` may be followed by reader or client only"))
+    found.ok_or_else(|| format!("`{OPEN_TO}' may be followed by reader or client only"))
 }
 
 /// The key on a line. Errors repeat no word of the line: a secret may stand where it does not belong.
@@ -283,7 +283,7 @@ fn parse_line(text: &str) -> Result<Key, String> {
     }
     let rest = [words.next(), words.next(), words.next(), words.next()];
     let ([Some(identity), Some(id), Some(secret), Some(check)], None) = (rest, words.next()) else {
-        let what = format!("expected `{FORMAT} ROLE ID HEX CHECK`; {COPY_AGAIN}");
+        let what = format!("expected `{FORMAT} ROLE ID HEX CHECK'; {COPY_AGAIN}");
         return Err(what);
     };
     if format != FORMAT {
@@ -299,18 +299,18 @@ fn parse_line(text: &str) -> Result<Key, String> {
     let identity = Identity::from_name(identity).filter(|one| *one != Identity::Nobody);
     let Some(identity) = identity else {
         let what =
-            "ROLE is none of server, operator, client and reader; make the line with `plinth keys`";
+            "ROLE is none of server, operator, client and reader; make the line with `plinth keys'";
         return Err(what.to_owned());
     };
     let Some(secret) = unhex(secret).map(Secret::new) else {
         let digits = 2 * SECRET_BYTES;
         return Err(format!(
-            "HEX is not {digits} digits of 0-9 and a-f; make the line with `plinth keys`"
+            "HEX is not {digits} digits of 0-9 and a-f; make the line with `plinth keys'"
         ));
     };
     if secret == Secret::new([0; SECRET_BYTES]) {
         return Err(
-            "the key is zero, which everybody guesses; make one with `plinth keys`".to_owned(),
+            "the key is zero, which everybody guesses; make one with `plinth keys'".to_owned(),
         );
     }
     let key = Key::new(identity, secret);

@@ -100,7 +100,7 @@ pub fn line(status: &BackupStatus) -> String {
         problem => format!("; {problem}"),
     };
     if status.place.is_empty() {
-        return "no place is named: name one with `plinth delos backup --to`".into();
+        return "no place is named: name one with `plinth delos backup --to'".into();
     }
     let Some(from) = status.from else {
         return format!("the rows are being copied to {}{problem}", status.place);
@@ -158,7 +158,7 @@ pub async fn backup(arguments: &Backup) -> Outcome {
         }
         if !service.has_time() {
             let line = format!(
-                "the backup to {place} has begun at position {session}; `plinth delos status` shows how far it is"
+                "the backup to {place} has begun at position {session}; `plinth delos status' shows how far it is"
             );
             let so_far = json!({ "place": place, "from": null, "position": session });
             say(common, &line, &so_far);

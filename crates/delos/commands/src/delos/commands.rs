@@ -278,8 +278,8 @@ async fn serving(service: &Service, at: &At) -> Outcome<Vec<Seen>> {
             let waits = status.ok().filter(|status| !status.waits_for.is_empty());
             let waits = waits.map(|status| format!(": it waits for {}", status.waits_for));
             return Err(format!(
-                "replica {:?} does not serve yet{}; `plinth delos status` shows when it does. Then \
-                 `plinth delos reconfigure-log` lets its log server take part",
+                "replica {:?} does not serve yet{}; `plinth delos status' shows when it does. Then \
+                 `plinth delos reconfigure-log' lets its log server take part",
                 at.name,
                 waits.unwrap_or_default()
             ));
@@ -322,7 +322,7 @@ pub async fn add_replica(arguments: &AddReplica) -> Outcome {
     let greeted = telling(greeting, common.timeout, why).await;
     greeted.ok_or_else(|| {
         format!(
-            "no process answers at {}: start `plinth delos server` there",
+            "no process answers at {}: start `plinth delos server' there",
             at.address
         )
     })??;

@@ -248,7 +248,7 @@ pub async fn greet_all(
     match silent.is_empty() {
         true => heard.into_iter().flatten().collect(),
         false => Err(format!(
-            "no process answers at {} within {seconds} s: start `plinth delos server` there, and try the same again",
+            "no process answers at {} within {seconds} s: start `plinth delos server' there, and try the same again",
             silent.join(", ")
         )),
     }

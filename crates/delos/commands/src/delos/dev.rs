@@ -11,7 +11,7 @@
 
 use super::create::{self, parse_kind};
 use super::kinds::{ZELOS, names};
-use super::names::{At, file_name, parse_service_name};
+use super::names::{At, file_name, meant, parse_service_name};
 use super::server::ZOOKEEPER_PORT;
 use super::service::load;
 use plinth_coordination::{Tenant, cannot_use, key_file};
@@ -107,6 +107,19 @@ impl Arguments {
         Ok(resumed)
     }
 
+    /// The line about a service that is not there, and has no kind.
+    fn without_kind(&self) -> String {
+        let kinds = names().collect::<Vec<_>>().join(", ");
+        match meant(&self.data_dir.join(file_name(&self.name))) {
+            Some(question) => format!(
+                "there is no service `{}' in {}; {question} A new one has a kind: --kind says which of {kinds}",
+                self.name,
+                pasted(&self.data_dir)
+            ),
+            None => format!("--kind: a new service has one: {kinds}"),
+        }
+    }
+
     fn is_zelos(&self) -> bool {
         self.kind() == ZELOS
     }
@@ -155,10 +168,7 @@ impl Arguments {
 pub fn run(arguments: &Arguments) -> Outcome {
     let arguments = &connect::block_on(arguments.resumed())?;
     if arguments.kind.is_none() {
-        wrong_usage(&format!(
-            "--kind: a new service has one: {}",
-            names().collect::<Vec<_>>().join(", ")
-        ));
+        wrong_usage(&arguments.without_kind());
     }
     if let Err(line) = arguments.check_kind() {
         wrong_usage(&line);
@@ -435,6 +445,29 @@ mod tests {
             check_idle(&own, &path).await
         })
         .expect("it has ended");
+        std::fs::remove_dir_all(&above).expect("it is there");
+    }
+
+    #[test]
+    fn a_slip_in_the_name_of_a_service_is_answered_with_the_one_that_is_there() {
+        let above = std::env::temp_dir().join(format!("plinth-slip-{}", std::process::id()));
+        std::fs::create_dir_all(&above).expect("it is made");
+        std::fs::write(above.join("locks.delos"), "").expect("it is written");
+        let line = |name: &str| {
+            let arguments = asked(&format!("{name} --data-dir {}", above.display()));
+            arguments.without_kind()
+        };
+        let slip = line("lokcs");
+        let question = format!("did you mean `{}/locks.delos'?", above.display());
+        assert!(
+            slip.contains(&question) && slip.contains("--kind"),
+            "{slip}"
+        );
+        let other = line("queues");
+        assert!(
+            other.starts_with("--kind: a new service has one"),
+            "{other}"
+        );
         std::fs::remove_dir_all(&above).expect("it is there");
     }
 

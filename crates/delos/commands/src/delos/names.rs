@@ -20,7 +20,7 @@ pub struct At {
 pub fn parse_name(text: &str) -> Result<String, String> {
     match is_name(text) {
         true => Ok(text.into()),
-        false => Err("a name has letters, digits, `_`, `-` and `.`".into()),
+        false => Err("a name has letters, digits, `_', `-' and `.'".into()),
     }
 }
 
@@ -50,7 +50,7 @@ pub fn parse_listen(text: &str) -> Result<Listen, String> {
 pub fn parse_service_name(text: &str) -> Result<String, String> {
     let is_good = |c: char| c.is_ascii_alphanumeric() || c == '_';
     match text.is_empty() || text.len() > 100 || !text.chars().all(is_good) {
-        true => Err("the name of a service has letters, digits and `_`".into()),
+        true => Err("the name of a service has letters, digits and `_'".into()),
         false => Ok(text.into()),
     }
 }

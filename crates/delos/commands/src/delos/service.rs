@@ -85,12 +85,12 @@ pub async fn load(path: &Path, tls: &TlsArguments) -> Outcome<ClusterFile> {
             Some(_) if path.try_exists().is_ok_and(|is_there| !is_there) => {
                 let asked = super::names::meant(path);
                 let asked = asked.unwrap_or_else(|| {
-                    "name one with -C, or start a service with `plinth delos dev`".into()
+                    "name one with -C, or start a service with `plinth delos dev'".into()
                 });
                 format!("service file {}: there is none; {asked}", path.display())
             }
             Some(rest) => format!(
-                "service file{rest}; name the file that `plinth delos create` or `dev` wrote"
+                "service file{rest}; name the file that `plinth delos create' or `dev' wrote"
             ),
             None => error.0,
         })

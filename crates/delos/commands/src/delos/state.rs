@@ -6,7 +6,7 @@ use super::{Common, backup};
 use plinth_delos::engines::log_backup;
 use plinth_delos::quorum::messages::Config;
 use plinth_delos::replica::messages::{BackupStatus, ReplicaStatus};
-use plinth_terminal::Outcome;
+use plinth_terminal::{Outcome, wrap};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 
@@ -20,7 +20,7 @@ pub async fn status(common: &Common) -> Outcome {
     let backup = backup_of(&service, best).await;
     match common.json {
         true => println!("{}", as_json(&service, &seen, best, backup.as_ref())),
-        false => println!("{}", text(&service, &seen, best, backup.as_ref())),
+        false => wrap::print(&text(&service, &seen, best, backup.as_ref())),
     }
     match without_majority(&service, &seen, best) {
         // All is shown that there is, and it is no service.

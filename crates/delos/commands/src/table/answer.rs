@@ -18,7 +18,7 @@ pub enum Answer {
     /// Rows; and whether there are more that were not asked for.
     Rows(proto::Page, bool),
     Tables(Vec<proto::Table>),
-    Text(String),
+    Page(String),
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -200,9 +200,9 @@ impl Answer {
     /// As shells show it.
     pub fn shown(self) -> Shown {
         let (text, document, rows) = match self {
-            Answer::Text(text) => return Shown::Text(text),
+            Answer::Page(text) => return Shown::Page(text),
             Answer::Done => ("done".into(), json!({}), None),
-            Answer::Queued => ("noted for `commit`".into(), json!({}), None),
+            Answer::Queued => ("noted for `commit'".into(), json!({}), None),
             Answer::Changed(rows) => (
                 format!("{} changed", counted(rows, "row", "rows")),
                 json!({ "changed": rows }),

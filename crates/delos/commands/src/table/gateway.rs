@@ -122,7 +122,7 @@ async fn check_kind(service: &Service) -> Outcome {
         Some(kind) if kind == KIND.name => Ok(()),
         Some(kind) => Err(format!(
             "service {} is of kind {kind}, and tables need one of kind {}: name its file with -C, or make one with \
-             `plinth delos dev tables --kind {}`",
+             `plinth delos dev tables --kind {}'",
             service.name(),
             KIND.name,
             KIND.name

@@ -53,7 +53,7 @@ fn explain(address: Listen, status: &Status) -> String {
         // It was made here: what a server says has no source.
         None if status.source().is_some() => {
             format!(
-                "{address}: {}{}; is a server of tables there (`plinth table server`)?",
+                "{address}: {}{}; is a server of tables there (`plinth table server')?",
                 status.message(),
                 cause(status)
             )
@@ -151,13 +151,13 @@ impl Session {
     /// # Errors
     /// A line for the user.
     async fn answer(&mut self, statement: Statement) -> Outcome<Answer> {
-        let not_open = || "there is no transaction: it starts with `begin`".to_owned();
+        let not_open = || "there is no transaction: it starts with `begin'".to_owned();
         match statement {
             Statement::Alter(request) => self.alter(*request).await,
             Statement::Operations(operations) => self.operate(operations).await,
             Statement::Select { query, limit } => self.select(*query, limit).await,
             Statement::Begin if self.open.is_some() => {
-                Err("a transaction is open already: `commit` or `rollback` it".into())
+                Err("a transaction is open already: `commit' or `rollback' it".into())
             }
             Statement::Begin => {
                 self.open = Some(Transaction::default());
@@ -178,14 +178,14 @@ impl Session {
             }
             Statement::Tables => self.describe("").await,
             Statement::Describe(table) => self.describe(&table).await,
-            Statement::Help(of) => help(&of).map(Answer::Text),
+            Statement::Help(of) => help(&of).map(Answer::Page),
             Statement::Exit => Ok(Answer::Done),
         }
     }
 
     async fn alter(&mut self, request: proto::Request) -> Outcome<Answer> {
         if self.open.is_some() {
-            return Err("schemas are changed outside of transactions: `commit` first".into());
+            return Err("schemas are changed outside of transactions: `commit' first".into());
         }
         let builds = match &request.what {
             Some(What::CreateIndex(asked)) => Some(asked.clone()),
@@ -236,7 +236,7 @@ impl Session {
 
     async fn select(&mut self, mut query: proto::Query, limit: Option<u64>) -> Outcome<Answer> {
         if self.open.is_some() {
-            return Err("a transaction only changes rows: `commit` first, or use `require`".into());
+            return Err("a transaction only changes rows: `commit' first, or use `require'".into());
         }
         let wanted = limit.unwrap_or(ROWS_DEFAULT);
         let mut found = proto::Page::default();

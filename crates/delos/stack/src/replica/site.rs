@@ -273,7 +273,7 @@ impl Site {
     fn check_service(&self, service: &ClusterFile, name: &str) -> Result<(), String> {
         self.config.check_certificates(service, "the service")?;
         if !is_name(name) {
-            return Err("the name of a replica may have letters, digits, `_`, `-` and `.`".into());
+            return Err("the name of a replica may have letters, digits, `_', `-' and `.'".into());
         }
         match &self.config.service {
             Some(wanted) if *wanted != service.description => {

@@ -60,7 +60,7 @@ pub fn all(text: &str) -> Parsed<Vec<Statement>> {
         }
         statements.push(parser.statement()?);
         if !parser.is_over() && !parser.take_sign(";") {
-            return parser.expected_of("`;` or the end", &LATER_WORDS);
+            return parser.expected_of("`;' or the end", &LATER_WORDS);
         }
     }
 }
@@ -131,7 +131,7 @@ impl<'a> Parser<'a> {
     fn need(&mut self, words: &str) -> Parsed<()> {
         match self.take(words) {
             true => Ok(()),
-            false => self.expected_of(&format!("`{words}`"), &[words]),
+            false => self.expected_of(&format!("`{words}'"), &[words]),
         }
     }
 
@@ -144,7 +144,7 @@ impl<'a> Parser<'a> {
     fn need_sign(&mut self, sign: &str) -> Parsed<()> {
         match self.take_sign(sign) {
             true => Ok(()),
-            false => self.expected(&format!("`{sign}`")),
+            false => self.expected(&format!("`{sign}'")),
         }
     }
 
@@ -212,7 +212,7 @@ impl<'a> Parser<'a> {
     fn statement(&mut self) -> Parsed<Statement> {
         let word = match self.peek() {
             Some(Word::Bare(word)) => word.to_lowercase(),
-            _ => return self.expected("a statement (`help` lists them)"),
+            _ => return self.expected("a statement (`help' lists them)"),
         };
         self.at += 1;
         Ok(match &word[..] {
@@ -238,7 +238,7 @@ impl<'a> Parser<'a> {
             "exit" | "quit" => Statement::Exit,
             other => {
                 self.at -= 1;
-                let expected = self.expected("a statement (`help` lists them)");
+                let expected = self.expected("a statement (`help' lists them)");
                 return asked(expected, similar::meant(other, FIRST_WORDS));
             }
         })
@@ -261,9 +261,9 @@ impl<'a> Parser<'a> {
         let unique = self.take("unique");
         if !self.take("index") {
             let (what, words): (&str, &[&str]) = match unique {
-                true => ("`index`", &["index"]),
+                true => ("`index'", &["index"]),
                 false => (
-                    "`table`, `index` or `unique index`",
+                    "`table', `index' or `unique index'",
                     &["table", "index", "unique"],
                 ),
             };
@@ -354,7 +354,7 @@ impl<'a> Parser<'a> {
             return Ok(What::DropTable(proto::DropTable { table }));
         }
         if !self.take("index") {
-            return self.expected_of("`table` or `index`", &["table", "index"]);
+            return self.expected_of("`table' or `index'", &["table", "index"]);
         }
         let index = self.name("the name of an index")?;
         self.need("on")?;
@@ -367,7 +367,7 @@ impl<'a> Parser<'a> {
         let table = self.name("the name of a table")?;
         let adds = self.take("add");
         if !adds && !self.take("drop") {
-            return self.expected_of("`add column` or `drop column`", &["add", "drop"]);
+            return self.expected_of("`add column' or `drop column'", &["add", "drop"]);
         }
         self.need("column")?;
         if adds {
@@ -438,7 +438,7 @@ impl<'a> Parser<'a> {
         if !self.take_sign("*") {
             query
                 .columns
-                .push(self.name("`*`, or the name of a column")?);
+                .push(self.name("`*', or the name of a column")?);
             while self.take_sign(",") {
                 query.columns.push(self.name("the name of a column")?);
             }
@@ -575,7 +575,7 @@ impl<'a> Parser<'a> {
             }
         }
         self.expected_of(
-            "=, !=, <, <=, >, >=, `is`, `in` or `starts with`",
+            "=, !=, <, <=, >, >=, `is', `in' or `starts with'",
             &["is", "in", "starts with"],
         )
     }
@@ -584,7 +584,7 @@ impl<'a> Parser<'a> {
 /// The error, with what was perhaps meant.
 fn asked<T>(expected: Parsed<T>, meant: Option<&str>) -> Parsed<T> {
     match meant {
-        Some(meant) => expected.map_err(|line| format!("{line}; did you mean `{meant}`?")),
+        Some(meant) => expected.map_err(|line| format!("{line}; did you mean `{meant}'?")),
         None => expected,
     }
 }

@@ -388,7 +388,7 @@ fn a_change_of_a_schema_that_is_refused_says_what_to_do() {
             ),
             (
                 Request::CreateTable(bare),
-                "a primary key has 1 to 8 columns: add `primary key (…)`",
+                "a primary key has 1 to 8 columns: add `primary key (…)'",
             ),
         ] {
             let refused = alone.execute(asked).expect_err(says);

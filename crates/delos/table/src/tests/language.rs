@@ -188,20 +188,20 @@ fn errors_say_what_was_expected_and_where() {
     for (text, says) in [
         (
             "frobnicate t",
-            "a statement (`help` lists them) is expected at \"frobnicate t\"",
+            "a statement (`help' lists them) is expected at \"frobnicate t\"",
         ),
         (
             "selct * from t",
-            "a statement (`help` lists them) is expected at \"selct * from t\"; did you mean `select`?",
+            "a statement (`help' lists them) is expected at \"selct * from t\"; did you mean `select'?",
         ),
-        ("select * t", "`from` is expected at \"t\""),
+        ("select * t", "`from' is expected at \"t\""),
         (
             "select * from",
             "the name of a table is expected at the end",
         ),
         (
             "select * from t where a",
-            "=, !=, <, <=, >, >=, `is`, `in` or `starts with` is expected at the end",
+            "=, !=, <, <=, >, >=, `is', `in' or `starts with' is expected at the end",
         ),
         (
             "select * from t limit 0",
@@ -209,7 +209,7 @@ fn errors_say_what_was_expected_and_where() {
         ),
         (
             "select * from t exit",
-            "`;` or the end is expected at \"exit\"",
+            "`;' or the end is expected at \"exit\"",
         ),
         (
             "insert into t (a, b) values (1)",
@@ -252,27 +252,27 @@ fn a_word_that_was_perhaps_meant_is_named() {
     for (text, says) in [
         (
             "alter table t add colum x int",
-            "`column` is expected at \"colum x int\"; did you mean `column`?",
+            "`column' is expected at \"colum x int\"; did you mean `column'?",
         ),
         (
             "alter table t ad column x int",
-            "`add column` or `drop column` is expected at \"ad column x int\"; did you mean `add`?",
+            "`add column' or `drop column' is expected at \"ad column x int\"; did you mean `add'?",
         ),
         (
             "create table t (a int, primry key (a))",
-            "bool, int, float, text, bytes or timestamp is expected at \"key (a))\"; did you mean `primary key`?",
+            "bool, int, float, text, bytes or timestamp is expected at \"key (a))\"; did you mean `primary key'?",
         ),
         (
             "create table t (a INTEGER)",
-            "bool, int, float, text, bytes or timestamp is expected at \"INTEGER)\"; did you mean `int`?",
+            "bool, int, float, text, bytes or timestamp is expected at \"INTEGER)\"; did you mean `int'?",
         ),
         (
             "create tabel t (a int)",
-            "`table`, `index` or `unique index` is expected at \"tabel t (a int)\"; did you mean `table`?",
+            "`table', `index' or `unique index' is expected at \"tabel t (a int)\"; did you mean `table'?",
         ),
         (
             "select * from t whre a = 1",
-            "`;` or the end is expected at \"whre a = 1\"; did you mean `where`?",
+            "`;' or the end is expected at \"whre a = 1\"; did you mean `where'?",
         ),
     ] {
         assert_eq!(parse(text), Err(says.into()), "{text}");

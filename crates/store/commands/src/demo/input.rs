@@ -27,7 +27,7 @@ pub fn find(given: Option<&Path>) -> Outcome<PathBuf> {
     }
     let found = WORD_LISTS.iter().find(|path| Path::new(path).exists());
     found.map(PathBuf::from).ok_or_else(|| {
-        "no word list under /usr/share/dict; get one with `apt-get install wamerican-huge`, \
+        "no word list under /usr/share/dict; get one with `apt-get install wamerican-huge', \
         or name any file of lines with --input"
             .into()
     })

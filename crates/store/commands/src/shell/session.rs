@@ -165,7 +165,7 @@ impl Session {
             Statement::ConfigureNew(config, force) => self.configure_new(config, force).await,
             Statement::Manage(management) => self.manage(management).await,
             Statement::Kill(kill) => kill.execute(&self.connection).await,
-            Statement::Help(of) => help::help(of.as_deref()).map(Answer::Text),
+            Statement::Help(of) => help::help(of.as_deref()).map(Answer::Page),
             Statement::Exit => Ok(Answer::Nothing),
         }
     }

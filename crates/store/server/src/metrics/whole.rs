@@ -17,7 +17,7 @@ const LOOKED_AT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(250);
 
 metric! {
-    AVAILABLE: Gauge = "plinth_available", "1 if `plinth status` says that the database is available";
+    AVAILABLE: Gauge = "plinth_available", "1 if `plinth status' says that the database is available";
     TOLERANCE: Gauge = "plinth_fault_tolerance",
         "zones that may fail, whichever they are, without a loss of data or availability";
     REPLICAS_WANTED: Gauge = "plinth_replicas_wanted", "copies of each shard that are configured";
@@ -25,7 +25,7 @@ metric! {
     MOVING_BYTES: Gauge = "plinth_moving_bytes", "bytes of shards that are on their way to other servers";
     STORAGE_LAG: Gauge = "plinth_storage_lag_seconds",
         "how far the storage server that is furthest behind is behind the logs";
-    MESSAGE: Gauge = "plinth_message", "1 for each kind of message that `plinth status` shows";
+    MESSAGE: Gauge = "plinth_message", "1 for each kind of message that `plinth status' shows";
     PROCESSES: Gauge = "plinth_processes", "processes that the controller knows";
 }
 

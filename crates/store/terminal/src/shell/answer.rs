@@ -39,6 +39,8 @@ impl FormArguments {
 pub enum Answer {
     Nothing,
     Text(String),
+    /// A text to be read: on a small terminal in parts.
+    Page(String),
     /// The text for a person, and the same as rows of fields, which have their escapes.
     Table(String, Vec<Vec<String>>),
     /// The text for a person, and the id that a program needs of it.
@@ -100,6 +102,20 @@ impl Answer {
         }
     }
 
+    /// Whether its lines are words for people, which may be broken anew.
+    pub fn is_prose(&self) -> bool {
+        let is_summary = |answer: &Answer| {
+            matches!(
+                answer,
+                Answer::Status {
+                    summary: Some(_),
+                    ..
+                }
+            )
+        };
+        matches!(self, Answer::Page(_)) || is_summary(self)
+    }
+
     /// What a person should see beside rows.
     pub fn aside(&self, form: Form) -> Option<&str> {
         match self {
@@ -108,6 +124,7 @@ impl Answer {
                  key",
             ),
             Answer::Text(text)
+            | Answer::Page(text)
             | Answer::Whole {
                 text, rows: None, ..
             } if form == Form::Tsv => Some(text),
@@ -121,9 +138,11 @@ impl Answer {
     fn rows(&self) -> Vec<Vec<String>> {
         let pair = |key: &[u8], value: &[u8]| vec![printable(key), printable(value)];
         match self {
-            Answer::Nothing | Answer::Text(_) | Answer::Committed(_) | Answer::Value(_, None) => {
-                Vec::new()
-            }
+            Answer::Nothing
+            | Answer::Text(_)
+            | Answer::Page(_)
+            | Answer::Committed(_)
+            | Answer::Value(_, None) => Vec::new(),
             Answer::Table(_, rows) => rows.clone(),
             Answer::Whole { rows, .. } => rows.clone().unwrap_or_default(),
             Answer::WithId(_, id) => vec![vec![id.clone()]],
@@ -157,6 +176,7 @@ impl Answer {
         match self {
             Answer::Nothing => String::new(),
             Answer::Text(text)
+            | Answer::Page(text)
             | Answer::Table(text, _)
             | Answer::Whole { text, .. }
             | Answer::WithId(text, _) => text.clone(),
@@ -195,7 +215,7 @@ impl Answer {
     fn json(&self) -> serde_json::Value {
         match self {
             Answer::Nothing => json!({"ok": true}),
-            Answer::Text(text) => json!({"ok": true, "text": text}),
+            Answer::Text(text) | Answer::Page(text) => json!({"ok": true, "text": text}),
             Answer::Table(text, rows) => json!({"ok": true, "text": text, "rows": rows}),
             Answer::WithId(text, id) => json!({"ok": true, "text": text, "id": id}),
             Answer::Value(key, value) => json!({

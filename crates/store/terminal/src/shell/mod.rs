@@ -11,5 +11,6 @@ pub mod answer;
 pub mod complete;
 mod editor;
 pub mod help;
+mod pager;
 pub mod runner;
 pub mod words;

@@ -4,8 +4,9 @@
 use super::answer::{Answer, Form};
 use super::complete::Completer;
 use super::editor::{self, Editor};
+use super::pager;
 use crate::text::without_mark;
-use crate::{Outcome, interrupts};
+use crate::{Outcome, interrupts, wrap};
 use plinth_runtime::real::interrupted_by_user;
 use plinth_runtime::{Either, race};
 use std::io::IsTerminal;
@@ -145,6 +146,7 @@ async fn interact<S: Session>(session: &mut S, form: Form) -> Outcome {
                 }
             };
             match answer {
+                Ok(Answer::Page(text)) if form == Form::Text => pager::show(&text).await,
                 Ok(answer) => show(&answer, form),
                 Err(error) => {
                     crate::say!("ERROR: {error}");
@@ -177,7 +179,11 @@ fn interrupted<S: Session>(session: &S) -> String {
 
 /// Prints the answer, and what is for people only on standard error.
 fn show(answer: &Answer, form: Form) {
-    print(&answer.render(form));
+    let text = answer.render(form);
+    match form == Form::Text && answer.is_prose() {
+        true => wrap::print(&text),
+        false => print(&text),
+    }
     if let Some(aside) = answer.aside(form) {
         crate::say!("{aside}");
     }
