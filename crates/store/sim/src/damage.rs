@@ -1,9 +1,13 @@
 //! Checks what becomes of data when the files of several copies of it are damaged at once. The damaged blocks hold
-//! rows of different parts of the key space in different copies, or the same rows in all of them.
+//! rows of different parts of the key space in different copies, or the same rows in all of them. Or the files of one
+//! copy are [wrecked](wreck) in whatever way.
 //!
 //! - Whatever some copy can read is read, right, and all of it becomes whole again.
-//! - What no copy can read has no answer: it is neither missing nor old. The files stay where they are.
+//! - What no copy can read has no answer: it is neither missing nor old. The files stay where they are. It has none
+//!   either when the servers have started again and its bytes read well.
 //! - Status counts no damaged copy as one that could serve.
+
+mod wreck;
 
 use crate::cluster::Shape;
 use crate::workloads::until_done;
@@ -20,7 +24,7 @@ use plinth_runtime::{Duration, Either, now, probe, race, sleep, timeout, trace};
 use serde_json::Value;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Rows in a part of the key space, of which the middle one is damaged. The block has some of its neighbours.
 const PART: usize = 40;
@@ -32,6 +36,10 @@ const FRAME: u64 = 4104;
 /// Limit of a read; without a reply in this time it has none.
 const READ_LIMIT_MS: i64 = 3000;
 const RANGE_ROWS: usize = 25;
+/// Places of own rows in about so many of the last records of a log.
+const LAST_RECORDS: usize = 12;
+/// A row that nobody can read is read this often: each of its copies is asked.
+const REFUSED_READS: usize = 5;
 /// A row that some copy can read has been read by then, however often the read meets damage.
 const ROW_READ: Duration = Duration::from_secs(60);
 /// Damaged copies have been made anew by then.
@@ -103,6 +111,10 @@ struct Damaged {
     machines: BTreeSet<MachineId>,
     /// For each part that is damaged in every copy the files that have it, or had it before it moved.
     last: BTreeMap<usize, BTreeSet<(MachineId, PathBuf)>>,
+    /// Rows that are damaged wherever they are. Nobody writes them again.
+    refused: BTreeSet<usize>,
+    /// Where a row was damaged.
+    struck: Vec<(MachineId, PathBuf, u64, usize)>,
 }
 
 /// A block of a file on a machine's disk.
@@ -115,12 +127,20 @@ pub async fn run(shape: &Shape, database: &Database) -> Verdict {
         Ok(())
     })
     .await;
-    sleep(Duration::from_millis(range(12_000..30_000))).await;
-    let damaged = strike(shape.config.replication as usize);
-    if damaged.parts.is_empty() {
+    let damaged = if chance(0.3) {
+        wreck::strike(database, &rows).await
+    } else {
+        sleep(Duration::from_millis(range(12_000..30_000))).await;
+        strike(shape.config.replication as usize)
+    };
+    if damaged.machines.is_empty() {
         return Ok(());
     }
-    let clients = race(client(database, &rows, 0), client(database, &rows, 1));
+    let refused = &damaged.refused;
+    let clients = race(
+        client(database, &rows, refused, 0),
+        client(database, &rows, refused, 1),
+    );
     let working = race(clients, watch_status(shape, database));
     let checking = check(shape, database, &rows, &damaged);
     match race(checking, working).await {
@@ -130,14 +150,22 @@ pub async fn run(shape: &Shape, database: &Database) -> Verdict {
     }
 }
 
+/// True for a file of a storage server's ssd engine.
+fn is_tree(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with("storage-") && name.ends_with(".redb")
+}
+
+/// True for a file of a storage server's memory engine.
+fn is_log(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with("storage-") && name.ends_with(".log")
+}
+
 /// Where a row lies on a machine's disk.
 fn places(machine: MachineId, row: usize) -> Vec<(PathBuf, u64)> {
-    let is_engine = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.starts_with("storage-") && name.ends_with(".redb")
-    };
     let mut files = control().files(machine);
-    files.retain(is_engine);
+    files.retain(|path| is_tree(path) || is_log(path));
     let of = |file: PathBuf| {
         let places = control().places_in_file(machine, &file, value(row, 0).as_bytes());
         places.into_iter().map(move |at| (file.clone(), at))
@@ -145,10 +173,11 @@ fn places(machine: MachineId, row: usize) -> Vec<(PathBuf, u64)> {
     files.into_iter().flat_map(of).collect()
 }
 
-/// True if one of these places is in a block that also has rows of the system keyspace or of the server itself.
-/// Without these a copy gives nothing at all, and the database may stand.
+/// True if one of these places is in a block that also has rows of the system keyspace or of the server itself. If
+/// that is damaged in all copies, the database may stand. In a log these rows have blocks of their own.
 fn is_beside_own_rows(machine: MachineId, places: &[(PathBuf, u64)]) -> bool {
-    places.iter().any(|(file, at)| {
+    let mut places = places.iter().filter(|(file, _)| is_tree(file));
+    places.any(|(file, at)| {
         let own = control().places_in_file(machine, file, b"\xff/");
         own.into_iter().any(|own| block_of(own) == block_of(*at))
     })
@@ -158,6 +187,14 @@ fn block_of(at: u64) -> u64 {
     at.saturating_sub(FRAMES_AT) / FRAME
 }
 
+/// The block of a row at a place. In a log it has neighbours of the row, and nothing beyond the part.
+fn block_with(file: &Path, at: u64, row: usize) -> u64 {
+    match is_log(file) {
+        true => (row / PART) as u64,
+        false => block_of(at),
+    }
+}
+
 /// The blocks that have a row, of each. Some may have had it before, or have it where nothing is used.
 fn blocks_of_rows() -> Vec<Vec<Block>> {
     let machines: Vec<MachineId> = control().machines().iter().map(|m| m.id).collect();
@@ -165,7 +202,10 @@ fn blocks_of_rows() -> Vec<Vec<Block>> {
         let on = |machine: &MachineId| {
             let (machine, places) = (*machine, places(*machine, row));
             let blocks = places.into_iter();
-            blocks.map(move |(file, at)| (machine, file, block_of(at)))
+            blocks.map(move |(file, at)| {
+                let block = block_with(&file, at, row);
+                (machine, file, block)
+            })
         };
         machines.iter().flat_map(on).collect()
     };
@@ -207,22 +247,34 @@ fn strike(copies: usize) -> Damaged {
         control().reboot_machine(machine.id, Duration::from_millis(range(10..3000)));
     }
     let rows_before = blocks_of_rows();
+    let mut beside_own = strike_own_rows(&mut damaged, &mut blocks);
     for part in parts {
         let mut chosen = copies_of(part);
         let is_lost = chance(everywhere);
-        let beside_own =
-            |(machine, places): &(MachineId, Vec<_>)| is_beside_own_rows(*machine, places);
-        if chosen.len() < 2 || chosen.iter().any(beside_own) {
-            continue; // it has not come to every disk, or a copy of it is needed for more
-        }
         shuffle(&mut chosen);
+        if chosen.len() < 2 {
+            continue; // it has not come to every disk
+        }
         if !is_lost {
             chosen.truncate(1);
+        }
+        let mut besides = chosen
+            .iter()
+            .filter(|(machine, places)| is_beside_own_rows(*machine, places));
+        if let Some((machine, _)) = besides.next() {
+            if besides.next().is_some() || *beside_own.get_or_insert(*machine) != *machine {
+                continue; // a copy of it is needed for more
+            }
+        }
+        let row = part * PART + PART / 2;
+        if is_lost && chosen.len() >= copies {
+            damaged.refused.insert(row);
         }
         for (machine, places) in chosen {
             for (file, at) in places {
                 control().flip_bit_in_file(machine, &file, at..at + 1);
-                blocks.insert((machine, file.clone(), block_of(at)));
+                blocks.insert((machine, file.clone(), block_with(&file, at, row)));
+                damaged.struck.push((machine, file.clone(), at, row));
                 if is_lost {
                     let files = damaged.last.entry(part).or_default();
                     files.insert((machine, file));
@@ -238,16 +290,72 @@ fn strike(copies: usize) -> Damaged {
     damaged
 }
 
+/// Sometimes damages rows that a storage server has for itself, in one of their places. Gives the machine.
+fn strike_own_rows(damaged: &mut Damaged, blocks: &mut BTreeSet<Block>) -> Option<MachineId> {
+    let mut places: Vec<(MachineId, PathBuf, u64)> = Vec::new();
+    for machine in control().machines() {
+        let mut files = control().files(machine.id);
+        files.retain(|path| is_tree(path) || is_log(path));
+        for file in files {
+            let own = [&b"\xff\xff/durable"[..], b"\xff\xff/held/"];
+            let own = own.map(|key| control().places_in_file(machine.id, &file, key));
+            let mut own = own.concat();
+            own.sort_unstable();
+            if is_log(&file) {
+                own.truncate(own.len().saturating_sub(LAST_RECORDS)); // these could look torn
+            }
+            places.extend(own.into_iter().map(|at| (machine.id, file.clone(), at)));
+        }
+    }
+    if places.is_empty() || chance(0.5) {
+        return None;
+    }
+    let (machine, file, at) = places.swap_remove(below(places.len() as u64) as usize);
+    control().flip_bit_in_file(machine, &file, at..at + 1);
+    if is_tree(&file) {
+        blocks.insert((machine, file, block_of(at))); // it may have rows of data, too
+    }
+    damaged.machines.insert(machine);
+    probe!("fault_damages_own_rows_of_a_copy");
+    Some(machine)
+}
+
+/// Starts all servers again, after the bytes that were damaged have become what they were. Nobody has written there
+/// since, if all else is as it was.
+fn heal_and_start_again(damaged: &Damaged) {
+    for machine in control().machines() {
+        let after = Duration::from_millis(range(10..3000));
+        control().reboot_machine(machine.id, after);
+    }
+    for (machine, file, at, row) in &damaged.struck {
+        let value = value(*row, 0);
+        let rest = control().places_in_file(*machine, file, &value.as_bytes()[1..]);
+        if rest.contains(&(at + 1)) {
+            let heal = |bytes: &mut Vec<u8>| bytes[*at as usize] = value.as_bytes()[0];
+            control().change_file(*machine, file, heal);
+        }
+    }
+    probe!("fault_heals_what_was_damaged");
+}
+
 /// Reads and writes. Ends with the first wrong answer.
-async fn client(database: &Database, rows: &Rows, number: usize) -> Failure {
+async fn client(
+    database: &Database,
+    rows: &Rows,
+    refused: &BTreeSet<usize>,
+    number: usize,
+) -> Failure {
     loop {
         sleep(Duration::from_millis(range(20..300))).await;
         let row = below(ROWS as u64) as usize;
         let done = match below(10) {
-            0..4 => read_row(database, rows, row).await,
-            4..7 => read_range(database, rows, row).await,
+            0..4 => read_row(database, rows, refused, row).await,
+            4..7 => read_range(database, rows, refused, row).await,
             _ => {
-                write(database, rows, row - row % 2 + number).await;
+                let row = row - row % 2 + number;
+                if !refused.contains(&row) {
+                    write(database, rows, row).await;
+                }
                 Ok(())
             }
         };
@@ -273,7 +381,19 @@ async fn write(database: &Database, rows: &Rows, row: usize) {
     rows.0[row].done.set(turn);
 }
 
-async fn read_row(database: &Database, rows: &Rows, row: usize) -> Verdict {
+/// What is wrong with an answer about a row that is damaged wherever it is.
+fn is_answered(row: usize) -> Failure {
+    wrong(format!(
+        "row {row} is damaged in every copy, and a read has an answer"
+    ))
+}
+
+async fn read_row(
+    database: &Database,
+    rows: &Rows,
+    refused: &BTreeSet<usize>,
+    row: usize,
+) -> Verdict {
     let done = rows.done(row);
     let read = async || {
         let tr = database.create_transaction();
@@ -281,12 +401,18 @@ async fn read_row(database: &Database, rows: &Rows, row: usize) -> Verdict {
         tr.get(key(row), false).await
     };
     match read().await {
+        Ok(_) if refused.contains(&row) => Err(is_answered(row)),
         Ok(found) => rows.judge(row, found.as_deref(), done),
         Err(_) => Ok(()), // no answer
     }
 }
 
-async fn read_range(database: &Database, rows: &Rows, row: usize) -> Verdict {
+async fn read_range(
+    database: &Database,
+    rows: &Rows,
+    refused: &BTreeSet<usize>,
+    row: usize,
+) -> Verdict {
     let last = (row + RANGE_ROWS).min(ROWS) - 1;
     let done: Vec<u32> = (row..=last).map(|row| rows.done(row)).collect();
     let reverse = chance(0.5);
@@ -317,6 +443,9 @@ async fn read_range(database: &Database, rows: &Rows, row: usize) -> Verdict {
             return Err(wrong(format!(
                 "rows from {row} to {last} do not follow each other at {at}"
             )));
+        }
+        if refused.contains(&at) {
+            return Err(is_answered(at));
         }
         rows.judge(at, Some(found), done[at - row])?;
     }
@@ -388,6 +517,9 @@ async fn check(shape: &Shape, database: &Database, rows: &Rows, damaged: &Damage
         probe!("damaged_copies_become_whole");
     } else {
         sleep(Duration::from_millis(range(10_000..120_000))).await;
+        all_are_refused(database, rows, damaged).await?;
+        heal_and_start_again(damaged);
+        all_are_refused(database, rows, damaged).await?;
     }
     all_are_read(database, rows, damaged).await?;
     for (part, files) in &damaged.last {
@@ -416,6 +548,16 @@ async fn all_are_read(database: &Database, rows: &Rows, damaged: &Damaged) -> Ve
         };
         let found = read.map_err(|error| wrong(format!("row {row}: {error}")))?;
         rows.judge(row, found.as_deref(), done)?;
+    }
+    Ok(())
+}
+
+/// Reads what nobody can read, in every copy of it.
+async fn all_are_refused(database: &Database, rows: &Rows, damaged: &Damaged) -> Verdict {
+    for row in &damaged.refused {
+        for _ in 0..REFUSED_READS {
+            read_row(database, rows, &damaged.refused, *row).await?;
+        }
     }
     Ok(())
 }

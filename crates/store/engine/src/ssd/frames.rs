@@ -66,7 +66,9 @@ const SLOT: usize = 4096;
 const COPY: usize = 2048;
 const FRAMES_AT: u64 = 2 * SLOT as u64;
 const MAGIC: u64 = u64::from_le_bytes(*b"plinthFR");
-const FORMAT: u32 = 1;
+/// 2: there is a second tree, of rows that are kept twice. A version that does not know it would let it grow old.
+const FORMAT: u32 = 2;
+const FORMER: u32 = 1;
 const COPY_HEAD: usize = 24;
 const HEADER_MAX: usize = 1024;
 const NO_DAMAGE: u64 = u64::MAX;
@@ -388,7 +390,7 @@ fn decode_copy(copy: &[u8]) -> Option<(u64, &[u8])> {
     let mut head = copy;
     let (magic, format) = (head.get_u64_le(), head.get_u32_le());
     let (len, sequence) = (head.get_u32_le() as usize, head.get_u64_le());
-    if magic != MAGIC || format != FORMAT || len > HEADER_MAX {
+    if magic != MAGIC || ![FORMER, FORMAT].contains(&format) || len > HEADER_MAX {
         return None;
     }
     let end = COPY_HEAD + len;
@@ -514,5 +516,19 @@ impl<F: BlockFile> StorageBackend for Backend<F> {
         }
         self.0
             .write_blocks(check_alignment(offset, data.len())?, data)
+    }
+}
+
+/// Makes the headers of a file those of the former format.
+#[cfg(test)]
+pub(super) fn former_header(file: &mut [u8]) {
+    for copy in file[..2 * SLOT].chunks_exact_mut(COPY) {
+        let Some(len) = decode_copy(copy).map(|(_, header)| header.len()) else {
+            continue;
+        };
+        copy[8..12].copy_from_slice(&FORMER.to_le_bytes());
+        let end = COPY_HEAD + len;
+        let crc = crc32c::crc32c(&copy[..end]);
+        copy[end..end + 4].copy_from_slice(&crc.to_le_bytes());
     }
 }
