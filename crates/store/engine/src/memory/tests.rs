@@ -217,9 +217,10 @@ async fn damage_somewhere(file: &Path, is_newest: bool, before: &[u8], last_at: 
         return;
     }
     let at = random::below(end as u64) as usize / SECTOR * SECTOR;
-    match random::below(3) {
+    match random::below(4) {
         0 => bytes[at] ^= 1 << random::below(8),
         1 => bytes[at..end.min(at + SECTOR)].fill(0),
+        2 => bytes[at..end.min(at + 20_000)].fill(0),
         _ if !is_newest => bytes.truncate(at),
         _ => bytes[at..end.min(at + 4096)].fill(0x5a),
     }
@@ -233,6 +234,7 @@ fn whatever_sector_is_damaged_each_row_is_right_or_refused_and_stays_refused() {
     for rare in [
         "memory engine: a block is lost",
         "memory engine: a record is lost, and the next one says what it was about",
+        "memory engine: records are lost, and nothing says what they were about",
         "memory engine: the second header of a segment is read",
         "memory engine: a snapshot pass completes",
     ] {
@@ -324,9 +326,6 @@ fn a_segment_that_is_gone_loses_what_was_not_written_since() {
         });
     }
     assert!(opened_ones > 10, "{opened_ones}");
-    let hits = probe::hits();
-    let rare = "memory engine: records are lost, and nothing says what they were about";
-    assert!(hits.contains_key(rare), "the test never came by {rare:?}");
 }
 
 /// It was written by the version before blocks had checksums of their own.
