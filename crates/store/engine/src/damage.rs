@@ -200,6 +200,12 @@ impl DamagedRanges {
         }
     }
 
+    /// Offsets of all blocks that were met.
+    pub fn blocks(&self) -> Vec<u64> {
+        let of_ranges = self.ranges.iter().flat_map(|range| &range.at);
+        of_ranges.chain(&self.blocks).copied().collect()
+    }
+
     pub fn parts(&self) -> Vec<DamagedPart> {
         let ranges = self.ranges.iter().map(|range| DamagedPart {
             at: range.at.first().copied().unwrap_or_default(),

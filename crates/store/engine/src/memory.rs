@@ -27,7 +27,7 @@ mod tests;
 
 use crate::batch::WriteBatch;
 use crate::damage::FileDamage;
-use crate::failure::disk_failure;
+use crate::failure::{disk_failure, forgets_what_was_refused};
 use crate::knobs::MEMORY_ENGINE_SNAPSHOT_BYTES;
 use crate::sorted::{Keyed, SortedBlocks};
 use crate::{KEPT_TWICE, KeyValueStore, LocalBoxFuture};
@@ -293,10 +293,7 @@ impl MemoryEngine {
     /// Writes down what was lost: it stays refused, also if its bytes read well the next time. On a full disk the next
     /// commit does that.
     async fn mark_what_is_lost(&self) -> Result<()> {
-        if planted!(
-            "refused_is_forgotten",
-            "a storage server that is started again does not know what it has refused"
-        ) {
+        if forgets_what_was_refused() {
             self.is_unmarked.set(false);
         }
         if !self.is_unmarked.get() {

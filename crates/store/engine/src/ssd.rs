@@ -30,7 +30,7 @@ mod row_cache;
 
 use crate::batch::{NetEffect, WriteBatch};
 use crate::damage::{DamagedRanges, FileDamage, Met, Reach, kept};
-use crate::failure::{damage, disk_failure};
+use crate::failure::{damage, disk_failure, forgets_what_was_refused};
 use crate::{KeyValueStore, LocalBoxFuture, Wanted, parent_dir};
 use bytes::Bytes;
 use frames::{Backend, BlockFile, DamagedBlock, Frames, as_commit, cold_reads_here};
@@ -123,7 +123,8 @@ fn database_error(error: impl Into<redb::Error>) -> redb::Error {
     error.into()
 }
 
-/// Opens the tree in `file`, or makes one if the file is empty. `before` is one that had it. Blocks.
+/// Opens the tree in `file`, or makes one if the file is empty. `before` is one that had it, and `refused` are offsets
+/// of frames that were found damaged. Blocks.
 ///
 /// A torn write of a crash is never read: the header of a two-phase commit is written after everything that it leads
 /// to is on disk. So a wrong checksum is damage from the first read on. It never reaches the tree, which does not
@@ -132,8 +133,9 @@ fn open_tree<F: BlockFile>(
     file: F,
     cache_bytes: usize,
     before: Option<&Tree<F>>,
+    refused: &[u64],
 ) -> std::result::Result<Tree<F>, redb::Error> {
-    let frames = Frames::open(file, before.map(|tree| &*tree.frames))?;
+    let frames = Frames::open(file, before.map(|tree| &*tree.frames), refused)?;
     let database = Builder::new()
         .set_cache_size(cache_bytes)
         .create_with_backend(Backend(frames.clone()));
@@ -292,8 +294,12 @@ impl SsdEngine {
         self.row_cache.borrow_mut().clear();
         let (file, cache_bytes) = (self.file.blocking(), self.cache_bytes);
         let mut removed = self.row_cache.borrow().removed_rows();
+        let refused = match forgets_what_was_refused() {
+            true => Vec::new(),
+            false => self.damaged.borrow().blocks(),
+        };
         let opened = self.file.offload(true, move || {
-            let tree = open_tree(file, cache_bytes, before.as_deref())?;
+            let tree = open_tree(file, cache_bytes, before.as_deref(), &refused)?;
             if is_new {
                 tree.commit(&WriteBatch::new().net_effect(), &mut removed)?;
             }

@@ -413,7 +413,11 @@ fn copies_that_cannot_be_opened_stay_where_they_are_and_status_names_them() {
             (1..=2).for_each(|server| cluster.restart(server));
             some_seconds(200).await;
             let said = cluster.status_with("which cannot be opened").await;
-            for words in ["which cannot be opened", "\"healthy\":false"] {
+            for words in [
+                "which cannot be opened",
+                "\"healthy\":false",
+                "what lies where cannot be read",
+            ] {
                 assert!(
                     said.contains(words),
                     "seed {seed}, {mode}: {words} is not in {said}"

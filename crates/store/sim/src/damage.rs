@@ -20,7 +20,7 @@ use plinth_core::{KeySelector, MutationKind, Result, Uid};
 use plinth_protocol::status::GetStatus;
 use plinth_runtime::random::{below, chance, range, shuffle};
 use plinth_runtime::sim::{MachineId, control};
-use plinth_runtime::{Duration, Either, now, probe, race, sleep, timeout, trace};
+use plinth_runtime::{Duration, Either, join_all, now, probe, race, sleep, timeout, trace};
 use serde_json::Value;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,13 +33,15 @@ const ROWS: usize = PART * PARTS;
 /// Where blocks begin in the file of an engine, and their size there.
 const FRAMES_AT: u64 = 8192;
 const FRAME: u64 = 4104;
+/// A block of a memory engine's log is smaller.
+const LOG_BLOCK_MAX: u64 = 10_000;
 /// Limit of a read; without a reply in this time it has none.
 const READ_LIMIT_MS: i64 = 3000;
 const RANGE_ROWS: usize = 25;
 /// Places of own rows in about so many of the last records of a log.
 const LAST_RECORDS: usize = 12;
-/// A row that nobody can read is read this often: each of its copies is asked.
-const REFUSED_READS: usize = 5;
+/// A row that nobody can read is read for so long: each of its copies is asked, again and again.
+const REFUSED_FOR: Duration = Duration::from_secs(40);
 /// A row that some copy can read has been read by then, however often the read meets damage.
 const ROW_READ: Duration = Duration::from_secs(60);
 /// Damaged copies have been made anew by then.
@@ -174,12 +176,14 @@ fn places(machine: MachineId, row: usize) -> Vec<(PathBuf, u64)> {
 }
 
 /// True if one of these places is in a block that also has rows of the system keyspace or of the server itself. If
-/// that is damaged in all copies, the database may stand. In a log these rows have blocks of their own.
+/// that is damaged in all copies, the database may stand.
 fn is_beside_own_rows(machine: MachineId, places: &[(PathBuf, u64)]) -> bool {
-    let mut places = places.iter().filter(|(file, _)| is_tree(file));
-    places.any(|(file, at)| {
+    places.iter().any(|(file, at)| {
         let own = control().places_in_file(machine, file, b"\xff/");
-        own.into_iter().any(|own| block_of(own) == block_of(*at))
+        own.into_iter().any(|own| match is_log(file) {
+            true => own.abs_diff(*at) < LOG_BLOCK_MAX,
+            false => block_of(own) == block_of(*at),
+        })
     })
 }
 
@@ -187,11 +191,23 @@ fn block_of(at: u64) -> u64 {
     at.saturating_sub(FRAMES_AT) / FRAME
 }
 
-/// The block of a row at a place. In a log it has neighbours of the row, and nothing beyond the part.
-fn block_with(file: &Path, at: u64, row: usize) -> u64 {
+/// The block at a place. In a log, whose blocks begin anywhere, it is the place itself.
+fn block_at(file: &Path, at: u64) -> u64 {
     match is_log(file) {
-        true => (row / PART) as u64,
+        true => at,
         false => block_of(at),
+    }
+}
+
+/// The blocks that are lost with the one at a place: in a log, those that may be in one with it.
+fn lost_with(rows: &[Vec<Block>], machine: MachineId, file: &Path, at: u64) -> Vec<Block> {
+    let is_near = |block: &&Block| {
+        let (its_machine, its_file, place) = block;
+        *its_machine == machine && its_file == file && place.abs_diff(at) < LOG_BLOCK_MAX
+    };
+    match is_log(file) {
+        true => rows.iter().flatten().filter(is_near).cloned().collect(),
+        false => vec![(machine, file.to_owned(), block_of(at))],
     }
 }
 
@@ -203,7 +219,7 @@ fn blocks_of_rows() -> Vec<Vec<Block>> {
             let (machine, places) = (*machine, places(*machine, row));
             let blocks = places.into_iter();
             blocks.map(move |(file, at)| {
-                let block = block_with(&file, at, row);
+                let block = block_at(&file, at);
                 (machine, file, block)
             })
         };
@@ -247,7 +263,7 @@ fn strike(copies: usize) -> Damaged {
         control().reboot_machine(machine.id, Duration::from_millis(range(10..3000)));
     }
     let rows_before = blocks_of_rows();
-    let mut beside_own = strike_own_rows(&mut damaged, &mut blocks);
+    let mut beside_own = strike_own_rows(&mut damaged, &rows_before, &mut blocks);
     for part in parts {
         let mut chosen = copies_of(part);
         let is_lost = chance(everywhere);
@@ -273,7 +289,7 @@ fn strike(copies: usize) -> Damaged {
         for (machine, places) in chosen {
             for (file, at) in places {
                 control().flip_bit_in_file(machine, &file, at..at + 1);
-                blocks.insert((machine, file.clone(), block_with(&file, at, row)));
+                blocks.extend(lost_with(&rows_before, machine, &file, at));
                 damaged.struck.push((machine, file.clone(), at, row));
                 if is_lost {
                     let files = damaged.last.entry(part).or_default();
@@ -291,7 +307,11 @@ fn strike(copies: usize) -> Damaged {
 }
 
 /// Sometimes damages rows that a storage server has for itself, in one of their places. Gives the machine.
-fn strike_own_rows(damaged: &mut Damaged, blocks: &mut BTreeSet<Block>) -> Option<MachineId> {
+fn strike_own_rows(
+    damaged: &mut Damaged,
+    rows: &[Vec<Block>],
+    blocks: &mut BTreeSet<Block>,
+) -> Option<MachineId> {
     let mut places: Vec<(MachineId, PathBuf, u64)> = Vec::new();
     for machine in control().machines() {
         let mut files = control().files(machine.id);
@@ -312,8 +332,15 @@ fn strike_own_rows(damaged: &mut Damaged, blocks: &mut BTreeSet<Block>) -> Optio
     }
     let (machine, file, at) = places.swap_remove(below(places.len() as u64) as usize);
     control().flip_bit_in_file(machine, &file, at..at + 1);
-    if is_tree(&file) {
-        blocks.insert((machine, file, block_of(at))); // it may have rows of data, too
+    // It may have rows of data, too. In a log, the place may be in the directory of a whole record.
+    match is_tree(&file) {
+        true => {
+            blocks.insert((machine, file, block_of(at)));
+        }
+        false => {
+            let of_file = |block: &&Block| block.0 == machine && block.1 == file;
+            blocks.extend(rows.iter().flatten().filter(of_file).cloned());
+        }
     }
     damaged.machines.insert(machine);
     probe!("fault_damages_own_rows_of_a_copy");
@@ -517,9 +544,9 @@ async fn check(shape: &Shape, database: &Database, rows: &Rows, damaged: &Damage
         probe!("damaged_copies_become_whole");
     } else {
         sleep(Duration::from_millis(range(10_000..120_000))).await;
-        all_are_refused(database, rows, damaged).await?;
+        all_are_refused(database, damaged).await?;
         heal_and_start_again(damaged);
-        all_are_refused(database, rows, damaged).await?;
+        all_are_refused(database, damaged).await?;
     }
     all_are_read(database, rows, damaged).await?;
     for (part, files) in &damaged.last {
@@ -552,14 +579,16 @@ async fn all_are_read(database: &Database, rows: &Rows, damaged: &Damaged) -> Ve
     Ok(())
 }
 
-/// Reads what nobody can read, in every copy of it.
-async fn all_are_refused(database: &Database, rows: &Rows, damaged: &Damaged) -> Verdict {
-    for row in &damaged.refused {
-        for _ in 0..REFUSED_READS {
-            read_row(database, rows, &damaged.refused, *row).await?;
+/// Reads what nobody can read, for so long that each copy is asked.
+async fn all_are_refused(database: &Database, damaged: &Damaged) -> Verdict {
+    let reads = damaged.refused.iter().map(|row| async {
+        let reading = database.run(async |tr| tr.get(key(*row), false).await);
+        match timeout(REFUSED_FOR, reading).await {
+            None | Some(Err(_)) => Ok(()),
+            Some(Ok(_)) => Err(is_answered(*row)),
         }
-    }
-    Ok(())
+    });
+    join_all(reads).await.into_iter().collect()
 }
 
 async fn becomes_whole(shape: &Shape) -> Verdict {

@@ -116,7 +116,7 @@ fn ranges_agree(engine: &MemoryEngine, model: &Model, reverse: bool, seed: u64) 
             expected.reverse();
         }
         if read.is_err() {
-            assert!(engine.rows.borrow().lost.parts_in(&begin, &end) != []);
+            assert!(!engine.rows.borrow().lost.parts_in(&begin, &end).is_empty());
             assert!(found.len() <= expected.len(), "seed {seed}");
             expected.truncate(found.len());
         }

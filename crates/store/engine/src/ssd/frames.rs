@@ -31,7 +31,7 @@ use bytes::{Buf, BufMut};
 use plinth_runtime::disk::{BlockingFile, Synced};
 use redb::StorageBackend;
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::{fmt, io};
@@ -137,6 +137,8 @@ pub(super) struct Frames<F: BlockFile> {
     without_room: Mutex<BTreeMap<u64, Box<[u8]>>>,
     damaged_at: AtomicU64,
     written: Mutex<Written>,
+    /// Blocks that were refused once. They are refused, also if they read well, until they are written again.
+    refused: Mutex<BTreeSet<u64>>,
     cold_reads: AtomicU64,
 }
 
@@ -158,6 +160,11 @@ fn frame_crc(block: u64, data: &[u8]) -> u32 {
 /// Where the frame of `block` is; block 0 is the header and has none.
 fn frame_at(block: u64) -> u64 {
     FRAMES_AT + (block - 1) * FRAME as u64
+}
+
+/// The block whose frame has this offset.
+fn block_at(at: u64) -> u64 {
+    at.saturating_sub(FRAMES_AT) / FRAME as u64 + 1
 }
 
 /// What a read has met: the frame at an offset of the file is damaged.
@@ -184,7 +191,8 @@ impl DamagedBlock {
 
 impl<F: BlockFile> Frames<F> {
     /// Opens the file. `before` are the frames of a tree that has left it: what they have written must still be there.
-    pub fn open(file: F, before: Option<&Self>) -> io::Result<Arc<Self>> {
+    /// `refused` are the offsets of frames that were found damaged before.
+    pub fn open(file: F, before: Option<&Self>, refused: &[u64]) -> io::Result<Arc<Self>> {
         let written = before.map(|before| before.written().map(|written| written.clone()));
         let physical_len = file.len()?;
         if physical_len > 0 {
@@ -217,6 +225,7 @@ impl<F: BlockFile> Frames<F> {
             without_room: Mutex::default(),
             damaged_at: AtomicU64::new(NO_DAMAGE),
             written: Mutex::new(written.transpose()?.unwrap_or_default()),
+            refused: Mutex::new(refused.iter().map(|at| block_at(*at)).collect()),
             cold_reads: AtomicU64::new(0),
         }))
     }
@@ -291,6 +300,11 @@ impl<F: BlockFile> Frames<F> {
         }
         // A read meanwhile may find either frame.
         self.written()?.forget(first, crcs.len());
+        let mut refused = self.refused.lock().map_err(poisoned)?;
+        if !refused.is_empty() {
+            refused.retain(|block| !(first..first + crcs.len() as u64).contains(block));
+        }
+        drop(refused);
         self.unless_full(|| self.file.write_all_at(frame_at(first), &frames))?;
         if !self.is_full() {
             self.written()?.remember(first, &crcs);
@@ -330,6 +344,16 @@ impl<F: BlockFile> Frames<F> {
 
     fn read_blocks(&self, first: u64, out: &mut [u8]) -> io::Result<()> {
         let count = out.len() / BLOCK;
+        let of_these = first..first + count as u64;
+        if let Some(block) = self
+            .refused
+            .lock()
+            .map_err(poisoned)?
+            .range(of_these)
+            .next()
+        {
+            return Err(self.damage(*block, "it was damaged before"));
+        }
         let expected = self.written()?.of(first, count);
         let mut frames = vec![0; count * FRAME];
         let cold_before = self.file.cold_reads();

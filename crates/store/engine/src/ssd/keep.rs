@@ -2,8 +2,9 @@
 
 use super::SsdEngine;
 use crate::damage::kept;
+use crate::failure::forgets_what_was_refused;
 use plinth_core::{Error, Result};
-use plinth_runtime::{Duration, planted, probe};
+use plinth_runtime::{Duration, probe};
 
 /// Pause between two tries to write that down while the disk is full.
 const KEEP_AGAIN: Duration = Duration::from_secs(1);
@@ -12,12 +13,7 @@ impl SsdEngine {
     /// Writes down what is damaged, before it is refused for the first time. On a full disk it is tried again until
     /// there is room.
     pub(super) async fn keep_damage(&self) -> Result<()> {
-        if !self.is_unkept.get()
-            || planted!(
-                "refused_is_forgotten",
-                "a storage server that is started again does not know what it has refused"
-            )
-        {
+        if !self.is_unkept.get() || forgets_what_was_refused() {
             return Ok(());
         }
         match self.try_to_keep_damage().await {

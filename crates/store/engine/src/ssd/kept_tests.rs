@@ -148,6 +148,15 @@ fn what_was_refused_is_refused_when_the_engine_is_opened_again_and_its_bytes_rea
             drop(opened(false).await.expect("opens"));
             assert!(control().change_file(machine, lost, |bytes| bytes[at] ^= 4));
         }
+        // Nor are others of its block read, which nobody has asked for.
+        let engine = opened(false).await.expect("opens");
+        let mut beside = 0;
+        for i in 50..70 {
+            beside += u32::from(engine.get(row(i).0.as_bytes()).is_err());
+            engine.open_again().await.expect("opens");
+        }
+        assert!((2..=10).contains(&beside), "{beside}");
+        drop(engine);
         // What was refused must be known.
         assert!(control().change_file(machine, lost, |bytes| {
             bytes[30] ^= 4;
