@@ -277,10 +277,10 @@ fn strike(copies: usize) -> Damaged {
         let mut besides = chosen
             .iter()
             .filter(|(machine, places)| is_beside_own_rows(*machine, places));
-        if let Some((machine, _)) = besides.next() {
-            if besides.next().is_some() || *beside_own.get_or_insert(*machine) != *machine {
-                continue; // a copy of it is needed for more
-            }
+        if let Some((machine, _)) = besides.next()
+            && (besides.next().is_some() || *beside_own.get_or_insert(*machine) != *machine)
+        {
+            continue; // a copy of it is needed for more
         }
         let row = part * PART + PART / 2;
         if is_lost && chosen.len() >= copies {

@@ -62,7 +62,7 @@ fn hit(machine: MachineId, file: &Path, before: &FilesCopy) {
             let within = if chance(0.5) { 0..FRONT } else { 0..u64::MAX };
             control().flip_bit_in_file(machine, file, within);
         }
-        2 => drop(control().change_file(machine, file, lose_a_sector)),
+        2 => drop(control().change_file(machine, file, |bytes| lose_a_sector(bytes))),
         3 => drop(control().change_file(machine, file, |bytes| {
             bytes.truncate(below(bytes.len() as u64 + 1) as usize);
         })),
@@ -78,7 +78,7 @@ fn hit(machine: MachineId, file: &Path, before: &FilesCopy) {
     }
 }
 
-fn lose_a_sector(bytes: &mut Vec<u8>) {
+fn lose_a_sector(bytes: &mut [u8]) {
     let sectors = (bytes.len() as u64).div_ceil(SECTOR);
     if sectors == 0 {
         return;
