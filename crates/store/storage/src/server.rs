@@ -25,8 +25,7 @@ mod witness;
 
 use crate::incoming::Incoming;
 use crate::knobs::{
-    PEEK_BYTES_MAX, STORAGE_COMMIT_BYTES_MAX, STORAGE_COMMIT_INTERVAL_MS,
-    STORAGE_COMMIT_REST,
+    PEEK_BYTES_MAX, STORAGE_COMMIT_BYTES_MAX, STORAGE_COMMIT_INTERVAL_MS, STORAGE_COMMIT_REST,
 };
 use crate::ownership::{Holding, Ownership};
 use crate::sample::ByteSample;
