@@ -3,7 +3,10 @@
 //!
 //! A read that fails tells a place between two keys and the block that it has met. Reads that meet the same block are
 //! about one range: all between them is below that block in the tree. So a range begins as one place, grows with the
-//! reads that meet it at its ends, and never has a key that is intact.
+//! reads that meet it at its ends. It has no key that is intact, unless there are so many of them that two must be
+//! joined.
+
+pub(crate) mod kept;
 
 use bytes::Bytes;
 use plinth_core::key::{KeyRange, key_after};
@@ -11,7 +14,7 @@ use plinth_runtime::probe;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// Ranges that are kept. Beyond that the oldest is forgotten, and met again when it is read.
+/// Ranges that are kept. Beyond that neighbours are joined, with what is between them.
 const RANGES_MAX: usize = 1000;
 
 /// Damage in a file of an engine.
@@ -49,8 +52,6 @@ struct Range {
     end: Bytes,
     /// Blocks that were met in it.
     at: BTreeSet<u64>,
-    /// Number in the order in which they were met.
-    met: u64,
     /// The row before `begin` was read; `begin` is the key behind it.
     begins_behind_row: bool,
     /// The row of `end` was read.
@@ -58,7 +59,7 @@ struct Range {
 }
 
 impl Range {
-    fn new(at: u64, place: Met, met: u64) -> Self {
+    fn new(at: u64, place: Met) -> Self {
         let (begin, end, begins_behind_row, ends_at_row) = match place {
             Met::Key(key) => (key.clone(), key_after(&key), false, false),
             Met::From { key, shown } => (key.clone(), key_after(&key), shown, false),
@@ -68,7 +69,6 @@ impl Range {
             begin,
             end,
             at: BTreeSet::from([at]),
-            met,
             begins_behind_row,
             ends_at_row,
         }
@@ -108,13 +108,12 @@ pub(crate) enum Reach<'a> {
 }
 
 /// See the module.
-#[derive(Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct DamagedRanges {
     /// By key; no two belong together.
     ranges: Vec<Range>,
     /// Blocks that were met where no key is known.
     blocks: BTreeSet<u64>,
-    met: u64,
 }
 
 impl DamagedRanges {
@@ -128,8 +127,7 @@ impl DamagedRanges {
             return !is_known;
         };
         self.blocks.remove(&at);
-        self.met += 1;
-        let mut range = Range::new(at, place, self.met);
+        let mut range = Range::new(at, place);
         while let Some(found) = self
             .ranges
             .iter()
@@ -138,15 +136,16 @@ impl DamagedRanges {
             let other = self.ranges.remove(found);
             range.join(other);
         }
-        if self.ranges.len() >= RANGES_MAX {
-            probe!("engine_forgets_a_damaged_range");
-            let oldest = (0..self.ranges.len()).min_by_key(|i| self.ranges[*i].met);
-            self.ranges.remove(oldest.expect("there are some"));
-        }
         let place = self
             .ranges
             .partition_point(|other| other.begin < range.begin);
         self.ranges.insert(place, range);
+        if self.ranges.len() > RANGES_MAX {
+            probe!("engine_joins_damaged_ranges");
+            let place = place.min(RANGES_MAX - 1);
+            let next = self.ranges.remove(place + 1);
+            self.ranges[place].join(next);
+        }
         !is_known
     }
 
@@ -199,6 +198,12 @@ impl DamagedRanges {
             () if *range.end > *begin => Reach::Until(range.ends_at_row.then_some(&range.end)),
             () => Reach::All,
         }
+    }
+
+    /// Offsets of all blocks that were met.
+    pub fn blocks(&self) -> Vec<u64> {
+        let of_ranges = self.ranges.iter().flat_map(|range| &range.at);
+        of_ranges.chain(&self.blocks).copied().collect()
     }
 
     pub fn parts(&self) -> Vec<DamagedPart> {
@@ -294,8 +299,16 @@ mod tests {
             let key = Bytes::from(format!("x{i:05}"));
             assert!(damaged.note(100 + i, Some(Met::Key(key))));
         }
+        // There is one too many: two are joined, and none is forgotten.
         assert_eq!(damaged.parts().len(), RANGES_MAX);
-        assert!(!damaged.has(b"b") && damaged.has(b"x00000"));
+        assert!(damaged.has(b"b"));
+        for i in 0..RANGES_MAX {
+            assert!(damaged.has(format!("x{i:05}").as_bytes()), "{i}");
+        }
+        let met_after = Met::Key(bytes("a"));
+        damaged.note(99, Some(met_after));
+        assert_eq!(damaged.parts().len(), RANGES_MAX);
+        assert!(damaged.has(b"a") && damaged.has(b"b") && damaged.has(b"x00999"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Error codes and trace events for disk errors and damage.
 
 use plinth_core::Error;
-use plinth_runtime::trace_warn;
+use plinth_runtime::{planted, trace_warn};
 use std::io;
 use std::path::Path;
 
@@ -20,4 +20,12 @@ pub(crate) fn disk_failure(path: &Path, doing: &str, error: &io::Error) -> Error
 pub(crate) fn damage(path: &Path, offset: u64, code: Error, what: &str) -> Error {
     trace_warn!("EngineFileDamaged", "file" => path.display(), "offset" => offset, "what" => what, "code" => code.0);
     code
+}
+
+/// What a planted fault does: an engine that is opened again does not know what it has refused.
+pub(crate) fn forgets_what_was_refused() -> bool {
+    planted!(
+        "refused_is_forgotten",
+        "a storage server that is started again does not know what it has refused"
+    )
 }

@@ -122,6 +122,10 @@ fn parent_dir(path: &Path) -> &Path {
     dir.unwrap_or(Path::new("."))
 }
 
+/// What a storage server must know of its own to serve its rows: the version that they have, and which ranges it
+/// holds. Rows from the first key up to the second are kept in two places of the files.
+pub const KEPT_TWICE: (&[u8], &[u8]) = (b"\xff\xff/", b"\xff\xff/sample/");
+
 /// A good size for the `cache_bytes` of [`open`], and the servers' default. A commit holds its pages twice, those
 /// before it and those after it: a million small rows, 110 MB of tree, live in it while a tenth of them changes each
 /// second.

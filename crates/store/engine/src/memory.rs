@@ -12,22 +12,35 @@
 //! segment 8 | slice m..end + commit |  <- pass complete: segments before 7 are deleted
 //! ```
 //!
-//! Recovery replays the contiguous run of segments up to the newest. Memory: the rows, plus one record while it is
-//! written or read. Disk: at most about four times the data, or four segments.
+//! Recovery replays the contiguous run of segments up to the newest. What it finds damaged loses some keys: these are
+//! refused, all others are served. A mark in the log says which, before anything else is written, so that they stay
+//! refused until they are written again. Memory: the rows, plus one record while it is written or read. Disk: at most
+//! about four times the data, or four segments.
 
+mod lost;
+mod recent;
+mod record;
+mod replay;
 mod segment;
+#[cfg(test)]
+mod tests;
 
 use crate::batch::WriteBatch;
-use crate::failure::{damage, disk_failure};
+use crate::damage::FileDamage;
+use crate::failure::{disk_failure, forgets_what_was_refused};
 use crate::knobs::MEMORY_ENGINE_SNAPSHOT_BYTES;
 use crate::sorted::{Keyed, SortedBlocks};
-use crate::{KeyValueStore, LocalBoxFuture, parent_dir};
+use crate::{KEPT_TWICE, KeyValueStore, LocalBoxFuture};
 use bytes::{Bytes, BytesMut};
-use plinth_core::key::SYSTEM_KEY_BYTES_MAX;
+use lost::{Lost, LostPart, Origin, class_end, coarsen};
+use plinth_core::key::{KeyRange, SYSTEM_KEY_BYTES_MAX};
+use plinth_core::mutation::iter_packed;
 use plinth_core::{EngineKind, Error, MutationBatch, MutationKind, MutationRef, Result};
 use plinth_runtime::disk::Synced;
-use plinth_runtime::{Boxed, Pace, buggify, disk, offload, probe, trace, trace_warn};
-use segment::{Reader, RecordHeader, Segment};
+use plinth_runtime::{Boxed, Pace, buggify, disk, offload, planted, probe, trace, trace_warn};
+use recent::{BLOCK_BYTES, Recent, Run, own_part, runs};
+use record::{Block, BlockKind, Directory, FORMAT, RecordHeader, checksum};
+use segment::{Segment, first_record_at};
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -41,6 +54,10 @@ const SORTED_HERE: usize = 1000;
 /// Rows that are packed or changed between two checks of the clock, or fewer if they are large.
 const ROWS_AT_ONCE: usize = 200;
 const BYTES_AT_ONCE: usize = 256 << 10;
+/// Ranges that the directory has of a block of lost ranges, at most.
+const MARKED_RANGES: usize = 64;
+/// Bytes whose checksum is computed between two checks of the clock.
+const CHECKED_AT_ONCE: usize = 1 << 20;
 /// A part of a record that has this many bytes takes no more: a growing buffer copies all that it holds.
 const PART_BYTES: usize = 1 << 20;
 
@@ -80,10 +97,21 @@ impl Keyed for Row {
 struct Rows {
     map: SortedBlocks<Row>,
     bytes: usize,
+    /// These are not known, and not in the map.
+    lost: Lost,
 }
 
 impl Rows {
+    fn new() -> Self {
+        Rows {
+            map: SortedBlocks::new(),
+            bytes: 0,
+            lost: Lost::new(),
+        }
+    }
+
     fn set(&mut self, key: &[u8], value: &[u8]) {
+        self.lost.know_key(key);
         self.bytes += key.len() + value.len();
         let bytes = &mut self.bytes;
         self.map.upsert(key, |found| {
@@ -113,21 +141,26 @@ impl Rows {
     }
 
     fn clear_range(&mut self, begin: &[u8], end: &[u8]) {
+        self.lost.know(begin, end);
         let bytes = &mut self.bytes;
         self.map
             .remove_range(begin, end, |row| *bytes -= row.bytes());
     }
 
-    /// Applies a record that was read back; `None` if it holds an operation that no record has.
-    fn replay(&mut self, batch: &MutationBatch) -> Option<()> {
+    /// Applies operations that were read back.
+    fn replay(&mut self, batch: &MutationBatch) {
         for mutation in batch.iter() {
             match mutation.kind {
-                MutationKind::Set => self.set(mutation.first, mutation.second),
                 MutationKind::ClearRange => self.clear_range(mutation.first, mutation.second),
-                _ => return None,
+                _ => self.set(mutation.first, mutation.second),
             }
         }
-        Some(())
+    }
+
+    /// Nothing is known of these keys any more.
+    fn lose(&mut self, begin: &[u8], end: &[u8], origin: Origin) {
+        self.clear_range(begin, end);
+        self.lost.lose(begin, end, origin);
     }
 }
 
@@ -149,6 +182,8 @@ struct Log {
     pass: Option<Pass>,
     /// Bytes appended since the last pass began.
     bytes_since_pass: u64,
+    /// What the next record says once more.
+    recent: Recent,
 }
 
 /// A record about to be written, and the state of the log when it is durable.
@@ -157,6 +192,52 @@ struct Append {
     parts: Vec<Bytes>,
     pass: Option<Pass>,
     oldest_needed: u64,
+    /// What the next record says once more of it.
+    ranges: Vec<KeyRange>,
+    own: WriteBatch,
+}
+
+/// The payload of a record, while it is put together.
+#[derive(Default)]
+struct Payload {
+    blocks: Vec<Block>,
+    parts: Vec<Bytes>,
+    part: BytesMut,
+    own: WriteBatch,
+}
+
+impl Payload {
+    /// Adds a block: the bytes of `part` from here on.
+    fn block_from(&mut self, from: usize, kind: BlockKind, ranges: Vec<KeyRange>, salt: u64) {
+        let bytes = &self.part[from..];
+        self.blocks.push(Block {
+            kind,
+            len: u32::try_from(bytes.len()).expect("a block is small"),
+            crc: checksum(salt, bytes),
+            ranges,
+        });
+        if self.part.len() >= PART_BYTES {
+            self.end_part();
+        }
+    }
+
+    fn end_part(&mut self) {
+        if !self.part.is_empty() {
+            self.parts.push(self.part.split().freeze());
+        }
+    }
+
+    /// Adds a block that says that these ranges are lost.
+    fn mark(&mut self, lost: &[LostPart], salt: u64) {
+        if lost.is_empty() {
+            return;
+        }
+        let mut ranges: Vec<KeyRange> = lost.iter().map(|part| part.range.clone()).collect();
+        coarsen(&mut ranges, MARKED_RANGES);
+        let from = self.part.len();
+        self.part.extend_from_slice(&record::encode_lost(lost));
+        self.block_from(from, BlockKind::Lost, ranges, salt);
+    }
 }
 
 /// See the module.
@@ -167,18 +248,17 @@ pub struct MemoryEngine {
     failed: Cell<Option<Error>>,
     committing: Cell<bool>,
     segment_bytes: u64,
+    /// The log does not say yet what was lost when it was read.
+    is_unmarked: Cell<bool>,
 }
 
 impl MemoryEngine {
     /// Opens or makes the engine whose segments are `<path>.<number>.log`.
     pub fn open(path: &Path, create: bool) -> Boxed<'_, Result<Rc<Self>>> {
         Box::pin(async move {
-            let mut rows = Rows {
-                map: SortedBlocks::new(),
-                bytes: 0,
-            };
+            let mut rows = Rows::new();
             let numbers = segment::list_segments(path).await?;
-            let log = match recover(path, &numbers, create, &mut rows).await? {
+            let log = match replay::recover(path, &numbers, create, &mut rows).await? {
                 Some(log) => log,
                 None if create => Log {
                     current: Segment::create(path, 1).await?,
@@ -187,68 +267,159 @@ impl MemoryEngine {
                     next_sequence: 1,
                     pass: None,
                     bytes_since_pass: 0,
+                    recent: Recent::default(),
                 },
                 None => return Err(Error::file_not_found),
             };
             let segment_bytes = MEMORY_ENGINE_SNAPSHOT_BYTES.get() as u64;
             trace!("MemoryEngineOpened", "file" => path.display(), "rows" => rows.map.len(), "bytes" => rows.bytes,
             "segment" => log.current.number, "oldest" => log.oldest_needed);
+            let is_unmarked = Cell::new(!rows.lost.is_empty());
             let engine = MemoryEngine {
                 prefix: path.to_owned(),
+                is_unmarked,
                 rows: RefCell::new(rows),
                 log: RefCell::new(log),
                 failed: Cell::new(None),
                 committing: Cell::new(false),
                 segment_bytes,
             };
+            engine.mark_what_is_lost().await?;
             engine.delete_unneeded_segments().await;
             Ok(Rc::new(engine))
         })
+    }
+
+    /// Writes down what was lost: it stays refused, also if its bytes read well the next time. On a full disk the next
+    /// commit does that.
+    async fn mark_what_is_lost(&self) -> Result<()> {
+        if forgets_what_was_refused() {
+            self.is_unmarked.set(false);
+        }
+        if !self.is_unmarked.get() {
+            return Ok(());
+        }
+        probe!("memory engine: some keys are lost");
+        let (lost, segments) = (self.rows.borrow().lost.parts().len(), &self.prefix);
+        trace_warn!("MemoryEngineLost", "file" => segments.display(), "ranges" => lost);
+        match self.write(WriteBatch::new()).await {
+            Ok(_) | Err(Error::disk_full) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     fn check(&self) -> Result<()> {
         self.failed.get().map_or(Ok(()), Err)
     }
 
-    /// Builds the record of `net`, packed, with a slice of the snapshot before it if one is due.
-    async fn prepare(&self, net: &MutationBatch) -> Append {
-        let mut payload = Vec::new();
-        let (mut pass, mut oldest_needed, first_segment) = {
-            let log = self.log.borrow();
-            (log.pass.clone(), log.oldest_needed, log.current.number)
+    /// Builds the record of `net`, with a slice of the snapshot before it if one is due.
+    async fn prepare(&self, net: &Net) -> Append {
+        let mut payload = Payload::default();
+        let (salt, number, is_first) = {
+            let current = &self.log.borrow().current;
+            let is_first = current.end == first_record_at(FORMAT);
+            (current.salt, current.number, is_first)
         };
-        if pass.is_none() && self.is_pass_due() {
-            pass = Some(Pass {
-                first_segment,
-                next: Bytes::new(),
-            });
+        let own_again = self.log.borrow().recent.own();
+        if self.is_unmarked.get() {
+            payload.mark(&self.rows.borrow().lost.parts(), salt);
         }
-        if let Some(under_way) = &mut pass {
-            let bytes_min = SLICE_BYTES_MIN + 2 * net.bytes().len();
-            self.pack_slice(under_way, bytes_min, &mut payload).await;
-            if under_way.next[..] == KEYS_END[..] {
-                oldest_needed = under_way.first_segment;
-                pass = None;
-            }
+        if is_first {
+            self.pack_own(&mut payload, salt).await;
         }
-        payload.push(net.bytes().clone());
-        let salt = self.log.borrow().current.salt;
-        let payload_crc = segment::payload_checksum(salt, &payload).await;
-        let payload_len: usize = payload.iter().map(Bytes::len).sum();
+        let (pass, oldest_needed) = self.pack_pass(net, number, &mut payload, salt).await;
+        payload.end_part();
+        let mut ranges: Vec<KeyRange> = Vec::new();
+        ranges.extend(payload.blocks.iter().flat_map(|block| block.ranges.clone()));
+        ranges.extend(net.runs.iter().flat_map(|run| run.ranges.clone()));
+        payload.blocks.extend(net_blocks(net, salt).await);
+        payload.own.append(net.own.clone());
+        let directory = self.directory(&own_again, payload.blocks, salt);
+        let mut parts = vec![Bytes::new(), directory, own_again.into_bytes()];
+        parts.append(&mut payload.parts);
+        parts.push(net.batch.bytes().clone());
+        parts[0] = self.header(&parts, salt, oldest_needed);
+        Append {
+            parts,
+            pass,
+            oldest_needed,
+            ranges,
+            own: payload.own,
+        }
+    }
+
+    fn directory(&self, own_again: &MutationBatch, blocks: Vec<Block>, salt: u64) -> Bytes {
         let log = self.log.borrow();
+        let own = own_again.bytes();
+        let mut directory = Directory {
+            since: log.recent.since(log.next_sequence),
+            recent: log.recent.ranges(),
+            own_len: u32::try_from(own.len()).expect("they are few"),
+            own_crc: checksum(salt, own),
+            blocks,
+        };
+        if planted!(
+            "memory_block_names_no_keys",
+            "the log of a memory engine does not say which keys a block is about"
+        ) {
+            let blocks = directory.blocks.iter_mut();
+            blocks.for_each(|block| block.ranges.clear());
+        }
+        directory.encode()
+    }
+
+    /// The header of a record with these parts, of which it will be the first and the directory is the second.
+    fn header(&self, parts: &[Bytes], salt: u64, oldest_needed: u64) -> Bytes {
+        let log = self.log.borrow();
+        let len = |len: usize| u32::try_from(len).expect("no commit reaches 4 GiB");
         let header = RecordHeader {
-            payload_len: u32::try_from(payload_len).expect("no commit reaches 4 GiB"),
+            directory_len: len(parts[1].len()),
+            payload_len: len(parts[2..].iter().map(Bytes::len).sum()),
             sequence: log.next_sequence,
             segment: log.current.number,
             oldest_needed,
-            payload_crc,
+            crc: checksum(salt, &parts[1]),
         };
-        payload.insert(0, header.encode(salt));
-        Append {
-            parts: payload,
-            pass,
-            oldest_needed,
+        header.encode(salt)
+    }
+
+    /// Adds a slice of the snapshot if one is due. Gives the pass behind it, and the oldest segment that is needed
+    /// then.
+    async fn pack_pass(
+        &self,
+        net: &Net,
+        number: u64,
+        payload: &mut Payload,
+        salt: u64,
+    ) -> (Option<Pass>, u64) {
+        let (mut pass, oldest_needed) = {
+            let log = self.log.borrow();
+            (log.pass.clone(), log.oldest_needed)
+        };
+        if pass.is_none() && self.is_pass_due() {
+            pass = Some(Pass {
+                first_segment: number,
+                next: Bytes::new(),
+            });
         }
+        let Some(mut under_way) = pass else {
+            return (None, oldest_needed);
+        };
+        let bytes_min = SLICE_BYTES_MIN + 2 * net.batch.bytes().len();
+        let next = std::mem::take(&mut under_way.next);
+        let packed = self.pack_slice(next, &KEYS_END, bytes_min, payload, salt);
+        under_way.next = packed.await;
+        match under_way.next[..] == KEYS_END[..] {
+            true => (None, under_way.first_segment),
+            false => (Some(under_way), oldest_needed),
+        }
+    }
+
+    /// Adds all rows that are kept twice: each segment begins with them, so that they are known again behind whatever
+    /// is damaged.
+    async fn pack_own(&self, payload: &mut Payload, salt: u64) {
+        let (begin, end) = (Bytes::from_static(KEPT_TWICE.0), KEPT_TWICE.1);
+        self.pack_slice(begin, end, usize::MAX, payload, salt).await;
     }
 
     fn is_pass_due(&self) -> bool {
@@ -256,22 +427,40 @@ impl MemoryEngine {
         self.log.borrow().bytes_since_pass > self.segment_bytes.max(rows_bytes)
     }
 
-    /// Packs rows from `pass.next` on, at least `bytes_min` bytes of them if there are that many, and moves
-    /// `pass.next` behind them. Nothing changes the rows meanwhile: only the commit that this is part of could do
-    /// that.
-    async fn pack_slice(&self, pass: &mut Pass, bytes_min: usize, parts: &mut Vec<Bytes>) {
+    /// Packs rows from `next` on, at least `bytes_min` bytes of them if there are that many before `end`. Returns
+    /// where the rest begins. Nothing changes the rows meanwhile: only the commit that this is part of could do that.
+    async fn pack_slice(
+        &self,
+        mut next: Bytes,
+        end: &'static [u8],
+        bytes_min: usize,
+        payload: &mut Payload,
+        salt: u64,
+    ) -> Bytes {
         let mut pace = Pace::new();
         let mut bytes = 0;
-        let mut part = BytesMut::new();
-        while bytes < bytes_min && pass.next[..] != KEYS_END[..] {
-            let bytes_max = (bytes_min - bytes).min(BYTES_AT_ONCE);
-            bytes += pack_portion(&self.rows.borrow(), pass, bytes_max, &mut part);
-            if part.len() >= PART_BYTES {
-                parts.push(part.split().freeze());
+        while bytes < bytes_min && next[..] != *end {
+            let from = payload.part.len();
+            let packed = pack_portion(&self.rows.borrow(), &next, &mut payload.part);
+            let begin = std::mem::replace(&mut next, packed.0);
+            bytes += packed.1;
+            if class_end(&begin) == KEPT_TWICE.1 {
+                let rows = iter_packed(&payload.part[from..]).map(|(row, _)| row);
+                payload.own.append(own_part(rows));
+            }
+            let lost = self.rows.borrow().lost.parts_in(&begin, &next);
+            let range = KeyRange::new(begin, next.clone());
+            payload.block_from(from, BlockKind::Operations, vec![range], salt);
+            if !planted!(
+                "memory_snapshot_forgets_lost",
+                "the snapshot of a memory engine takes lost keys for absent ones"
+            ) {
+                payload.mark(&lost, salt);
             }
             pace.rest_if_over().await;
         }
-        parts.push(part.freeze());
+        payload.end_part();
+        next
     }
 
     /// Applies the commit to the rows, in several turns of the loop if it is large: a reader may see a part of it
@@ -304,7 +493,8 @@ impl MemoryEngine {
     async fn roll(&self) -> Result<()> {
         let number = {
             let current = &self.log.borrow().current;
-            if current.end < self.segment_bytes {
+            let bytes = current.end - first_record_at(current.format);
+            if bytes < self.segment_bytes && current.format == FORMAT {
                 return Ok(());
             }
             current.number + 1
@@ -347,13 +537,14 @@ impl MemoryEngine {
         self.roll().await?;
         let is_large = batch.len() > SORTED_HERE || batch.bytes() > BYTES_AT_ONCE;
         let net = if is_large || buggify!() {
-            offload(move || pack_net(&batch)).await
+            offload(move || Net::of(&batch)).await
         } else {
-            pack_net(&batch)
+            Net::of(&batch)
         };
         let append = self.prepare(&net).await;
         let synced = self.append(&append).await?;
-        self.apply(&net).await;
+        self.is_unmarked.set(false);
+        self.apply(&net.batch).await;
         let pass_completed = {
             let mut log = self.log.borrow_mut();
             let pass_began = log.pass.is_none() && append.pass.is_some();
@@ -365,6 +556,8 @@ impl MemoryEngine {
                 log.bytes_since_pass + len
             };
             log.current.end += len;
+            let sequence = log.next_sequence;
+            log.recent.push(sequence, len, append.ranges, append.own);
             log.next_sequence += 1;
             log.pass = append.pass;
             log.oldest_needed = append.oldest_needed;
@@ -406,96 +599,74 @@ fn pack_net(batch: &WriteBatch) -> MutationBatch {
     MutationBatch::from_mutations(clears.chain(net.sets.iter().map(set)))
 }
 
-/// Packs some rows from `pass.next` on, about `bytes_max` bytes of them or [`ROWS_AT_ONCE`], and moves `pass.next`
-/// behind them. Returns the number of their bytes.
-fn pack_portion(rows: &Rows, pass: &mut Pass, bytes_max: usize, record: &mut BytesMut) -> usize {
-    let mut bytes = 0;
-    let mut count = 0;
-    let mut slice_end = Bytes::from_static(&KEYS_END);
-    for row in rows.map.range(&pass.next, &KEYS_END, false) {
-        if bytes >= bytes_max || count == ROWS_AT_ONCE {
+/// The net effect of a batch, packed.
+struct Net {
+    batch: MutationBatch,
+    /// The blocks of it.
+    runs: Vec<Run>,
+    /// What it does to the rows that are kept twice.
+    own: WriteBatch,
+}
+
+impl Net {
+    fn of(batch: &WriteBatch) -> Self {
+        let batch = pack_net(batch);
+        Net {
+            runs: runs(batch.bytes()),
+            own: own_part(batch.iter()),
+            batch,
+        }
+    }
+}
+
+/// The blocks of a commit, whose checksums are computed in several turns of the loop if it is large.
+async fn net_blocks(net: &Net, salt: u64) -> Vec<Block> {
+    let mut pace = Pace::new();
+    let mut blocks = Vec::with_capacity(net.runs.len());
+    let mut at = 0;
+    for Run { len, ranges } in &net.runs {
+        let bytes = &net.batch.bytes()[at..at + len];
+        at += len;
+        let mut crc = checksum(salt, &[]);
+        for piece in bytes.chunks(CHECKED_AT_ONCE) {
+            crc = crc32c::crc32c_append(crc, piece);
+            pace.rest_if_over().await;
+        }
+        blocks.push(Block {
+            kind: BlockKind::Operations,
+            len: u32::try_from(*len).expect("no commit reaches 4 GiB"),
+            crc,
+            ranges: ranges.clone(),
+        });
+    }
+    blocks
+}
+
+/// Packs some rows of one kind from `begin` on: a block of them, or [`ROWS_AT_ONCE`]. Returns where the rest begins,
+/// and the number of their bytes.
+fn pack_portion(rows: &Rows, begin: &[u8], record: &mut BytesMut) -> (Bytes, usize) {
+    let (mut bytes, mut count) = (0, 0);
+    let end = class_end(begin);
+    let mut slice_end = Bytes::from_static(end);
+    for row in rows.map.range(begin, end, false) {
+        if bytes >= BLOCK_BYTES || count == ROWS_AT_ONCE {
             slice_end = Bytes::copy_from_slice(row.key());
             break;
         }
         bytes += row.bytes();
         count += 1;
     }
-    MutationRef::clear_range(&pass.next, &slice_end).pack(record);
-    for row in rows.map.range(&pass.next, &KEYS_END, false).take(count) {
+    MutationRef::clear_range(begin, &slice_end).pack(record);
+    for row in rows.map.range(begin, end, false).take(count) {
         MutationRef::set(row.key(), row.value()).pack(record);
     }
-    pass.next = slice_end;
-    bytes
-}
-
-/// Replays the segments; `None` if there is no engine.
-async fn recover(
-    prefix: &Path,
-    numbers: &[u64],
-    may_be_new: bool,
-    rows: &mut Rows,
-) -> Result<Option<Log>> {
-    let Some(&newest) = numbers.last() else {
-        return Ok(None);
-    };
-    // A power cut may bring back some of the deleted segments: only the unbroken run counts.
-    let run = numbers
-        .chunk_by(|a, b| a + 1 == *b)
-        .next_back()
-        .expect("there is a newest");
-    let mut log: Option<Log> = None;
-    let mut last: Option<RecordHeader> = None;
-    for &number in run {
-        let Some((mut segment, mut reader)) = Segment::open(prefix, number).await? else {
-            let path = segment::segment_path(prefix, number);
-            if number != newest || (log.is_none() && !may_be_new) {
-                return Err(damage(&path, 0, Error::file_corrupt, "segment header"));
-            }
-            // The process died while it created this segment: nothing in it was ever acknowledged.
-            probe!("memory engine: a segment was being created");
-            disk::remove(&path)
-                .await
-                .map_err(|error| disk_failure(&path, "remove", &error))?;
-            break;
-        };
-        replay_segment(&mut segment, &mut reader, rows, &mut last).await?;
-        reader.cut_torn_tail(&segment, number == newest).await?;
-        log = Some(Log::after(log, segment));
-    }
-    let Some(mut log) = log else { return Ok(None) };
-    // What a killed process wrote can be read, but a power cut may still lose it. Everything that is served from here
-    // on must be durable.
-    let made_durable = async {
-        log.current.file.sync().await?;
-        disk::sync_dir(parent_dir(prefix)).await
-    };
-    made_durable
-        .await
-        .map_err(|error| disk_failure(&log.current.path, "sync", &error))?;
-    log.oldest_needed = last.map_or(run[0], |header| header.oldest_needed);
-    log.next_sequence = last.map_or(1, |header| header.sequence + 1);
-    if log.oldest_needed < run[0] || (last.is_none() && run[0] != 1) {
-        let missing = segment::segment_path(prefix, run[0] - 1);
-        return Err(damage(
-            &missing,
-            0,
-            Error::file_corrupt,
-            "a segment that is needed is missing",
-        ));
-    }
-    log.settled.extend(
-        numbers
-            .iter()
-            .filter(|number| **number < run[0])
-            .map(|number| (*number, 0)),
-    );
-    Ok(Some(log))
+    (slice_end, bytes)
 }
 
 impl Log {
     /// The log with `segment` behind the segments of `before`.
     fn after(before: Option<Log>, segment: Segment) -> Log {
-        let end = segment.end;
+        let (end, is_former) = (segment.end, segment.format != FORMAT);
         match before {
             None => Log {
                 current: segment,
@@ -503,7 +674,9 @@ impl Log {
                 settled: Vec::new(),
                 next_sequence: 0,
                 pass: None,
-                bytes_since_pass: end,
+                // The former format says of no block what it is about: nothing of it should be needed soon.
+                bytes_since_pass: if is_former { u64::MAX / 2 } else { end },
+                recent: Recent::default(),
             },
             Some(mut log) => {
                 let full = std::mem::replace(&mut log.current, segment);
@@ -515,47 +688,15 @@ impl Log {
     }
 }
 
-async fn replay_segment(
-    segment: &mut Segment,
-    reader: &mut Reader,
-    rows: &mut Rows,
-    last: &mut Option<RecordHeader>,
-) -> Result<()> {
-    loop {
-        let offset = segment.end;
-        let Some((header, batch)) = reader.next(segment).await? else {
-            return Ok(());
-        };
-        if last.is_some_and(|last| last.sequence + 1 != header.sequence) {
-            return Err(damage(
-                &segment.path,
-                offset,
-                Error::file_corrupt,
-                "record out of sequence",
-            ));
-        }
-        if rows.replay(&batch).is_none() {
-            return Err(damage(
-                &segment.path,
-                offset,
-                Error::file_corrupt,
-                "record content",
-            ));
-        }
-        *last = Some(header);
-        plinth_runtime::yield_now().await;
-    }
-}
-
 impl KeyValueStore for MemoryEngine {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
         self.check()?;
-        Ok(self
-            .rows
-            .borrow()
-            .map
-            .get(key)
-            .map(|row| Bytes::copy_from_slice(row.value())))
+        let rows = self.rows.borrow();
+        if rows.lost.has(key) {
+            return Err(Error::checksum_failed);
+        }
+        let row = rows.map.get(key);
+        Ok(row.map(|row| Bytes::copy_from_slice(row.value())))
     }
 
     fn range(
@@ -567,12 +708,16 @@ impl KeyValueStore for MemoryEngine {
     ) -> Result<()> {
         self.check()?;
         let rows = self.rows.borrow();
-        for row in rows.map.range(begin, end, reverse) {
+        let (shown, meets_lost) = rows.lost.reach(begin, end, reverse);
+        for row in rows.map.range(&shown.start, &shown.end, reverse) {
             if !visit(row.key(), row.value()) {
-                break;
+                return Ok(());
             }
         }
-        Ok(())
+        match meets_lost {
+            true => Err(Error::checksum_failed),
+            false => Ok(()),
+        }
     }
 
     fn commit(&self, batch: WriteBatch) -> LocalBoxFuture<'_, Result<Synced>> {
@@ -588,6 +733,24 @@ impl KeyValueStore for MemoryEngine {
         EngineKind::Memory
     }
 
+    fn damage(&self) -> FileDamage {
+        let parts = self.rows.borrow().lost.parts();
+        let segments = parts.iter().map(|part| part.origin.segment);
+        let one = segments.min().filter(|segment| {
+            let mut parts = parts.iter();
+            parts.all(|part| part.origin.segment == *segment)
+        });
+        let mut all = self.prefix.file_name().unwrap_or_default().to_owned();
+        all.push(".*.log");
+        FileDamage {
+            file: match one {
+                Some(segment) => segment::segment_path(&self.prefix, segment),
+                None => self.prefix.with_file_name(all),
+            },
+            parts: parts.iter().map(lost::told).collect(),
+        }
+    }
+
     /// It reads its files when it is opened, and never again.
     fn open_again(&self) -> LocalBoxFuture<'_, Result<()>> {
         Box::pin(async { self.check() })
@@ -599,39 +762,5 @@ impl KeyValueStore for MemoryEngine {
 
     fn close(self: Rc<Self>) -> LocalBoxFuture<'static, Result<()>> {
         Box::pin(async { Ok(()) })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use plinth_runtime::sim::{Locality, SimConfig, Simulation};
-
-    /// With a snapshot of all rows.
-    #[test]
-    fn a_large_record_is_made_in_parts_and_what_the_batch_holds_is_not_copied() {
-        let sim = Simulation::new(1, SimConfig::default());
-        let machine = sim.add_machine(Locality::default());
-        let made = sim.run_on(machine, async {
-            let engine = MemoryEngine::open(Path::new("/rows"), true).await;
-            let engine = engine.expect("a new engine");
-            for key in 0..400u32 {
-                let (mut rows, key) = (engine.rows.borrow_mut(), key.to_be_bytes());
-                rows.set(&key, &vec![7; if key[3] == 0 { 5 << 20 } else { 50_000 }]);
-            }
-            engine.log.borrow_mut().bytes_since_pass = u64::MAX;
-            let mut batch = WriteBatch::new();
-            batch.set(b"key", &vec![7; 20 << 20]);
-            let net = pack_net(&batch);
-            let append = engine.prepare(&net).await;
-            let (last, slice) = append.parts.split_last().expect("parts");
-            assert_eq!(last.as_ptr(), net.bytes().as_ptr());
-            let snapshot: usize = slice.iter().map(Bytes::len).sum();
-            assert!(snapshot > 25 << 20, "{snapshot} bytes of the snapshot");
-            let longest = slice.iter().map(Bytes::len).max();
-            assert!(longest < Some(7 << 20), "a part has {longest:?}");
-            engine.append(&append).await.expect("a disk");
-        });
-        made.expect("nothing kills it");
     }
 }

@@ -12,6 +12,9 @@
 //! Rows that were read one by one are kept in a [row cache](row_cache), because a walk down the tree costs several
 //! cache misses and a lock each. The row cache gets a third of the engine's memory, the pages the rest.
 //!
+//! What a storage server must know of its own ([`KEPT_TWICE`](crate::KEPT_TWICE)) is in a second tree of the file as
+//! well, whose pages are others. Where the first cannot be read, it is taken from there.
+//!
 //! A new engine is made under another name and renamed when it is whole.
 
 #[cfg(test)]
@@ -19,14 +22,19 @@ mod crash_tests;
 #[cfg(test)]
 mod damage_tests;
 mod frames;
+mod keep;
+#[cfg(test)]
+mod kept_tests;
+mod own;
 mod row_cache;
 
 use crate::batch::{NetEffect, WriteBatch};
-use crate::damage::{DamagedRanges, FileDamage, Met, Reach};
-use crate::failure::{damage, disk_failure};
+use crate::damage::{DamagedRanges, FileDamage, Met, Reach, kept};
+use crate::failure::{damage, disk_failure, forgets_what_was_refused};
 use crate::{KeyValueStore, LocalBoxFuture, Wanted, parent_dir};
 use bytes::Bytes;
 use frames::{Backend, BlockFile, DamagedBlock, Frames, as_commit, cold_reads_here};
+use own::{OWN, OwnRows, apply_own, follow_own, is_kept_twice, kept_twice, show_own};
 use plinth_core::key::{is_single_key, key_after};
 use plinth_core::{EngineKind, Error, Result};
 use plinth_runtime::disk::Synced;
@@ -40,11 +48,10 @@ use redb::{
 use row_cache::{Removed, RemovedRows, RowCache};
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("rows");
-
 /// One part in this many of an engine's memory is for rows.
 const ROWS_SHARE: usize = 3;
 
@@ -64,6 +71,8 @@ struct Tree<F: BlockFile = disk::BlockingFile> {
 /// See the module.
 pub struct SsdEngine {
     path: PathBuf,
+    /// Says what is damaged.
+    damage_file: PathBuf,
     file: disk::File,
     /// Memory for pages.
     cache_bytes: usize,
@@ -73,8 +82,13 @@ pub struct SsdEngine {
     /// Cached rows of that state.
     row_cache: RefCell<RowCache>,
     failed: Cell<Option<Error>>,
-    /// Kept while the engine lives, however often its file is opened again.
+    /// Kept however often its file is opened again, and in a file of its own.
     damaged: RefCell<DamagedRanges>,
+    /// That file does not have all of it.
+    is_unkept: Cell<bool>,
+    /// The rows that are kept twice, if they cannot be read at their first place.
+    own: RefCell<Option<OwnRows>>,
+    this: Weak<SsdEngine>,
     committing: Cell<bool>,
     coldness: Coldness,
 }
@@ -109,7 +123,8 @@ fn database_error(error: impl Into<redb::Error>) -> redb::Error {
     error.into()
 }
 
-/// Opens the tree in `file`, or makes one if the file is empty. `before` is one that had it. Blocks.
+/// Opens the tree in `file`, or makes one if the file is empty. `before` is one that had it, and `refused` are offsets
+/// of frames that were found damaged. Blocks.
 ///
 /// A torn write of a crash is never read: the header of a two-phase commit is written after everything that it leads
 /// to is on disk. So a wrong checksum is damage from the first read on. It never reaches the tree, which does not
@@ -118,8 +133,9 @@ fn open_tree<F: BlockFile>(
     file: F,
     cache_bytes: usize,
     before: Option<&Tree<F>>,
+    refused: &[u64],
 ) -> std::result::Result<Tree<F>, redb::Error> {
-    let frames = Frames::open(file, before.map(|tree| &*tree.frames))?;
+    let frames = Frames::open(file, before.map(|tree| &*tree.frames), refused)?;
     let database = Builder::new()
         .set_cache_size(cache_bytes)
         .create_with_backend(Backend(frames.clone()));
@@ -144,6 +160,8 @@ impl<F: BlockFile> Tree<F> {
         {
             let mut table = transaction.open_table(ROWS)?;
             apply(&mut table, net, removed)?;
+            let mut own = transaction.open_table(OWN)?;
+            apply_own(&mut own, &table, net)?;
         }
         transaction.commit().map_err(database_error)?;
         Ok(self.frames.take_synced()?)
@@ -207,14 +225,16 @@ fn apply(
     Ok(())
 }
 
+/// Ending of the file that says what is damaged.
+const DAMAGE_SUFFIX: &str = ".lost";
 /// Pause between two looks whether a commit has ended.
 const COMMIT_LOOK: Duration = Duration::from_millis(10);
 
 impl SsdEngine {
-    /// Opens or makes the engine in `<path>.redb`, with `cache_bytes` of memory for pages and rows.
-    pub fn open(path: &Path, create: bool, cache_bytes: usize) -> Boxed<'_, Result<Rc<Self>>> {
+    /// Opens or makes the engine in `<prefix>.redb`, with `cache_bytes` of memory for pages and rows.
+    pub fn open(prefix: &Path, create: bool, cache_bytes: usize) -> Boxed<'_, Result<Rc<Self>>> {
         Box::pin(async move {
-            let path = with_suffix(path, ".redb");
+            let path = with_suffix(prefix, ".redb");
             let exists = disk::exists(&path).await;
             let exists = exists.map_err(|error| disk_failure(&path, "look for", &error))?;
             if !exists && !create {
@@ -240,22 +260,32 @@ impl SsdEngine {
                 return Err(damage(&path, 0, Error::file_corrupt, "the file is empty"));
             }
             let rows_bytes = cache_bytes / ROWS_SHARE;
-            let engine = SsdEngine {
+            let damage_file = with_suffix(prefix, DAMAGE_SUFFIX);
+            let damaged = match exists {
+                true => kept::read(&damage_file).await?,
+                false => DamagedRanges::default(),
+            };
+            let engine = Rc::new_cyclic(|this| SsdEngine {
                 path,
+                damage_file,
+                this: this.clone(),
                 file,
                 cache_bytes: cache_bytes - rows_bytes,
                 tree: RefCell::new(None),
                 rows: RefCell::new(None),
                 row_cache: RefCell::new(RowCache::new(rows_bytes, plinth_runtime::random::u64())),
                 failed: Cell::new(None),
-                damaged: RefCell::default(),
+                damaged: RefCell::new(damaged),
+                is_unkept: Cell::new(false),
+                own: RefCell::default(),
                 committing: Cell::new(false),
                 coldness: Coldness::default(),
-            };
+            });
             engine.open_file(!exists, None).await?;
             engine.publish(&open_path).await?;
+            engine.find_own_rows().await?;
             trace!("SsdEngineOpened", "file" => engine.path.display(), "bytes" => engine.bytes_used());
-            Ok(Rc::new(engine))
+            Ok(engine)
         })
     }
 
@@ -264,8 +294,12 @@ impl SsdEngine {
         self.row_cache.borrow_mut().clear();
         let (file, cache_bytes) = (self.file.blocking(), self.cache_bytes);
         let mut removed = self.row_cache.borrow().removed_rows();
+        let refused = match forgets_what_was_refused() {
+            true => Vec::new(),
+            false => self.damaged.borrow().blocks(),
+        };
         let opened = self.file.offload(true, move || {
-            let tree = open_tree(file, cache_bytes, before.as_deref())?;
+            let tree = open_tree(file, cache_bytes, before.as_deref(), &refused)?;
             if is_new {
                 tree.commit(&WriteBatch::new().net_effect(), &mut removed)?;
             }
@@ -303,6 +337,7 @@ impl SsdEngine {
             left.frames.leave();
         }
         self.open_file(false, left).await?;
+        self.keep_damage().await?;
         self.failed.set(None);
         probe!("ssd_engine_opens_again_after_damage");
         Ok(())
@@ -339,6 +374,7 @@ impl SsdEngine {
             _ => None,
         };
         if let Some(DamagedBlock { at, what }) = met {
+            self.is_unkept.set(true);
             if self.damaged.borrow_mut().note(at, place) {
                 damage(&self.path, at, Error::checksum_failed, what);
             }
@@ -410,6 +446,9 @@ impl SsdEngine {
         let (synced, rows, batch, removed) =
             committed.map_err(|error| self.failure("commit", error, Some(&tree.frames), None))?;
         self.forget_made_anew(&batch);
+        if let Some(own) = &mut *self.own.borrow_mut() {
+            follow_own(own, &batch.net_effect());
+        }
         self.show(rows, &batch, removed).await;
         Ok(synced.expect("a commit of the tree syncs"))
     }
@@ -470,6 +509,12 @@ impl SsdEngine {
     ) -> Result<Option<Bytes>> {
         self.check()?;
         if begin >= end {
+            return Ok(None);
+        }
+        if let Some(own) = self.own.borrow().as_ref()
+            && kept_twice(begin, end) == Some((begin, end))
+        {
+            show_own(own, (begin, end), reverse, visit);
             return Ok(None);
         }
         let rows = self.rows.borrow();
@@ -561,6 +606,11 @@ impl KeyValueStore for SsdEngine {
         let rows = rows.as_ref().ok_or(Error::operation_cancelled)?;
         if let Some(value) = self.row_cache.borrow().get(key) {
             return Ok(Some(value));
+        }
+        if let Some(own) = self.own.borrow().as_ref()
+            && is_kept_twice(key)
+        {
+            return Ok(own.get(key).cloned());
         }
         if self.damaged.borrow().has(key) {
             return Err(Error::checksum_failed);

@@ -4,9 +4,12 @@
 //! ```text
 //! plinth.lock              held by the living process
 //! process                  format, cluster, process id, the newest epoch that was served in, and the database
+//! process.copy             the same once more
 //! coordination             the registers of a coordinator; exists from the first start on
 //! log-<id>.*               disk queues of log servers
 //! storage-<id>.meta        tag and engine of a storage server
+//! storage-<id>.meta.copy   the same once more; nothing exists by it alone
+//! storage-<id>.lost        what of its ssd engine is known to be damaged
 //! storage-<id>.*           its engine
 //! damaged-storage-<id>.*   of a storage server whose files were damaged, while others had the same data
 //! damaged-log-<id>.*       the same of a log server
@@ -23,7 +26,7 @@ use plinth_core::{EngineKind, Epoch, Error, Tag, Uid, Version, record};
 use plinth_protocol::database::{DatabaseId, WITHOUT_ID, named};
 use plinth_runtime::Boxed;
 use plinth_runtime::disk::{self, DirLock};
-use plinth_runtime::trace_warn;
+use plinth_runtime::{probe, trace_warn};
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 
@@ -220,7 +223,7 @@ impl DataDirectory {
         }
         let bytes = encode(OWNER_FORMAT, &*self.owner.borrow());
         let file = self.path.join("process");
-        if let Err(error) = disk::write_file_durably(&file, bytes).await {
+        if let Err(error) = write_twice(&file, bytes).await {
             trace_warn!("OwnerNotWritten", "file" => file.display(), "error" => error); // written with the next epoch
         }
     }
@@ -233,23 +236,41 @@ impl DataDirectory {
         self.path.join(format!("storage-{id}"))
     }
 
-    pub async fn write_storage_meta(&self, id: Uid, meta: &StorageMeta) -> std::io::Result<()> {
-        let file = self.path.join(format!("storage-{id}.meta"));
-        let written = disk::write_file_durably(&file, encode(FORMAT, meta));
-        written.await.map(drop)
+    fn storage_meta(&self, id: Uid) -> PathBuf {
+        self.path.join(format!("storage-{id}.meta"))
     }
 
-    /// [`Error::file_corrupt`] if it is damaged, after an event that names it.
+    /// The copy comes first: what a `.meta` file names exists.
+    pub async fn write_storage_meta(&self, id: Uid, meta: &StorageMeta) -> std::io::Result<()> {
+        write_twice(&self.storage_meta(id), encode(FORMAT, meta)).await
+    }
+
+    /// From its copy, if it is damaged. [`Error::file_corrupt`] if that is damaged too, after an event that names it.
     pub async fn read_storage_meta(&self, id: Uid) -> Result<StorageMeta, Error> {
-        let file = self.path.join(format!("storage-{id}.meta"));
-        let bytes = disk::read_file(&file).await.map_err(|error| {
+        let file = self.storage_meta(id);
+        let read = disk::read_file(&file).await;
+        let bytes = read.as_ref().ok();
+        let of_this_format = |bytes: &Bytes| decode::<StorageMeta>(FORMAT, bytes);
+        if let Some(meta) = bytes.and_then(of_this_format) {
+            keep_copy(&file, encode(FORMAT, &meta)).await;
+            return Ok(meta);
+        }
+        let is_newer = bytes.and_then(format_of).is_some();
+        let copy = disk::read_file(&copy_of(&file)).await.ok();
+        if let Some(meta) = copy.as_ref().and_then(of_this_format)
+            && !is_newer
+        {
+            probe!("storage_meta_is_read_from_its_copy");
+            trace_warn!("StorageMetaDamaged", "file" => file.display(), "what" => "its copy is intact");
+            put_back(&file, encode(FORMAT, &meta)).await;
+            return Ok(meta);
+        }
+        if let Err(error) = read {
             trace_warn!("StorageMetaUnreadable", "file" => file.display(), "error" => error);
-            Error::io_error
-        })?;
-        decode(FORMAT, &bytes).ok_or_else(|| {
-            trace_warn!("StorageMetaDamaged", "file" => file.display(), "what" => "checksum");
-            Error::file_corrupt
-        })
+            return Err(Error::io_error);
+        }
+        trace_warn!("StorageMetaDamaged", "file" => file.display(), "what" => "checksum");
+        Err(Error::file_corrupt)
     }
 
     /// Ids of the log servers and of the storage servers that have files here.
@@ -351,7 +372,18 @@ async fn epoch_of_files(path: &Path) -> Result<Epoch, String> {
 async fn read_owner(path: &Path, cluster: &str) -> Result<(Owner, bool), String> {
     let file = path.join("process");
     let bytes = disk::read_file(&file).await;
-    let bytes = bytes.map_err(|e| at(path, format!("cannot read its owner: {e}")))?;
+    let mut bytes = bytes.map_err(|e| at(path, format!("cannot read its owner: {e}")))?;
+    if format_of(&bytes).is_none()
+        && let Ok(copy) = disk::read_file(&copy_of(&file)).await
+        && decode::<Owner>(OWNER_FORMAT, &copy).is_some()
+    {
+        probe!("owner_is_read_from_its_copy");
+        trace_warn!("OwnerDamaged", "file" => file.display(), "what" => "its copy is intact");
+        put_back(&file, copy.clone()).await;
+        bytes = copy;
+    } else if decode::<Owner>(OWNER_FORMAT, &bytes).is_some() {
+        keep_copy(&file, bytes.clone()).await;
+    }
     let format = format_of(&bytes);
     let known = [FORMAT, OWNER_WITHOUT_DATABASE, OWNER_FORMAT];
     if let Some(format) = format.filter(|format| !known.contains(format)) {
@@ -422,9 +454,40 @@ async fn make_owner(path: &Path, cluster: &str) -> Result<Owner, String> {
         }
     }
     let file = path.join("process");
-    let written = disk::write_file_durably(&file, encode(OWNER_FORMAT, &owner)).await;
+    let written = write_twice(&file, encode(OWNER_FORMAT, &owner)).await;
     written.map_err(unwritable)?;
     Ok(owner)
+}
+
+fn copy_of(file: &Path) -> PathBuf {
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(".copy");
+    file.with_file_name(name)
+}
+
+/// The copy first: it is never older.
+async fn write_twice(file: &Path, bytes: Bytes) -> std::io::Result<()> {
+    disk::write_file_durably(&copy_of(file), bytes.clone()).await?;
+    disk::write_file_durably(file, bytes).await.map(drop)
+}
+
+/// Makes the copy of a file that is intact, if there is none, or another one.
+async fn keep_copy(file: &Path, bytes: Bytes) {
+    let copy = copy_of(file);
+    let is_there = disk::read_file(&copy).await;
+    if is_there.is_ok_and(|there| there == bytes) {
+        return;
+    }
+    if let Err(error) = disk::write_file_durably(&copy, bytes).await {
+        trace_warn!("CopyNotWritten", "file" => copy.display(), "error" => error); // the next start tries again
+    }
+}
+
+/// Replaces a damaged file by its copy.
+async fn put_back(file: &Path, bytes: Bytes) {
+    if let Err(error) = disk::write_file_durably(file, bytes).await {
+        trace_warn!("CopyNotPutBack", "file" => file.display(), "error" => error); // the next start tries again
+    }
 }
 
 /// `format: u32 | crc32c of format and body: u32 | body`. In format 1 the checksum was that of the body alone.
@@ -457,242 +520,4 @@ fn decode<T: Codec>(format: u32, bytes: &Bytes) -> Option<T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use plinth_runtime::Duration;
-    use plinth_runtime::sim::{Locality, SimConfig, Simulation, control};
-
-    const ID: Uid = Uid(7);
-
-    /// Removes a storage server's files, and loses power meanwhile.
-    async fn remove_and_lose_power(at_us: u64) -> Vec<String> {
-        let machine = control().add_machine(Locality::default());
-        let address = ([10, 0, 0, 1], 1).into();
-        control().start_process(machine, address, || {
-            Box::pin(async {
-                let path = Path::new("/data");
-                let opened = DataDirectory::open(path, "a:b").await.expect("opens");
-                if control().processes()[0].starts == 1 {
-                    let meta = StorageMeta {
-                        tag: Tag(1),
-                        engine: EngineKind::Memory,
-                        after: 0,
-                    };
-                    let engine = opened.storage_prefix(ID);
-                    let written = disk::write_file_durably(&engine, Bytes::from("rows")).await;
-                    written.expect("writes");
-                    opened.write_storage_meta(ID, &meta).await.expect("writes");
-                    opened.remove_role(ID).await.expect("removes");
-                }
-                std::future::pending::<()>().await;
-            })
-        });
-        plinth_runtime::sleep(Duration::from_micros(at_us)).await;
-        control().power_cut(machine);
-        let mut paths = control().files(machine);
-        paths.retain(|path| path.to_string_lossy().contains("storage-"));
-        let text = |path: PathBuf| path.to_string_lossy().into_owned();
-        paths.into_iter().map(text).collect()
-    }
-
-    /// Opens a directory into which `fill` has put files, as the process of a coordinator that `is_named`. Returns
-    /// whether it must have registers, whether it has them, and its epoch.
-    fn opened(fill: impl AsyncFn(&Path) + 'static, is_named: bool) -> (bool, bool, Epoch) {
-        let simulation = Simulation::new(1, SimConfig::default());
-        simulation
-            .run(async move {
-                let path = Path::new("/data");
-                disk::create_dir_all(path).await.expect("makes it");
-                fill(path).await;
-                let opened = DataDirectory::open(path, "a:b").await.expect("opens");
-                let must = opened.must_have_registers(is_named).await;
-                let is_there = disk::exists(&coordinator::file_in(path)).await;
-                let is_there = is_there.expect("it can be read");
-                (must, is_there, opened.epoch())
-            })
-            .result
-    }
-
-    async fn put(path: &Path, name: &str, bytes: Bytes) {
-        let written = disk::write_file_durably(&path.join(name), bytes).await;
-        written.expect("writes");
-    }
-
-    async fn former_owner(path: &Path) {
-        let (cluster, process) = ("a:b".into(), Uid(1));
-        put(
-            path,
-            "process",
-            encode(FORMAT, &FormerOwner { cluster, process }),
-        )
-        .await;
-    }
-
-    #[test]
-    fn a_directory_that_was_used_must_have_the_registers_of_a_coordinator() {
-        // A new directory gets registers.
-        assert_eq!(opened(async |_| {}, true), (true, true, 0));
-        // The directory was used, and its registers are gone.
-        let used = async |path: &Path| {
-            drop(DataDirectory::open(path, "a:b").await.expect("opens"));
-            disk::remove(&coordinator::file_in(path))
-                .await
-                .expect("removes");
-        };
-        assert_eq!(opened(used, false), (true, false, 0));
-        // Only the data is left.
-        let data = async |path: &Path| put(path, &format!("log-{ID}.0"), Bytes::new()).await;
-        assert_eq!(opened(data, false), (true, false, 1));
-    }
-
-    #[test]
-    fn a_first_start_that_was_cut_short_between_the_files_is_begun_anew_in_any_cluster() {
-        let cut_short = async |path: &Path| {
-            drop(DataDirectory::open(path, "a:never").await.expect("opens"));
-            let removed = disk::remove(&path.join("process")).await;
-            removed.expect("it was cut short before this file");
-        };
-        assert_eq!(opened(cut_short, true), (true, true, 0));
-        let registers = Simulation::new(1, SimConfig::default()).run(async move {
-            let path = Path::new("/data");
-            disk::create_dir_all(path).await.expect("makes it");
-            cut_short(path).await;
-            drop(DataDirectory::open(path, "a:b").await.expect("opens"));
-            accept_lost_registers(path, "a:b").await
-        });
-        assert_eq!(registers.result, Ok(false), "they are the new cluster's");
-        let damaged = async |path: &Path| put(path, "coordination", Bytes::from("?")).await;
-        assert_eq!(opened(damaged, true), (true, true, 0));
-    }
-
-    #[test]
-    fn a_directory_of_the_version_before_lacks_registers_only_if_it_serves_as_a_coordinator() {
-        let plain = async |path: &Path| former_owner(path).await;
-        assert_eq!(opened(plain, false), (false, true, 0));
-        assert_eq!(opened(plain, true), (true, false, 0));
-        let with_data = async |path: &Path| {
-            former_owner(path).await;
-            put(path, &format!("storage-{ID}.meta"), Bytes::new()).await;
-            coordinator::begin(path, "a:b").await.expect("writes");
-        };
-        assert_eq!(opened(with_data, true), (true, true, 1));
-    }
-
-    #[test]
-    fn the_newest_epoch_that_was_served_in_is_kept() {
-        let served = async |path: &Path| {
-            let opened = DataDirectory::open(path, "a:b").await.expect("opens");
-            for epoch in [3, 7, 5] {
-                opened.serves_in(epoch).await;
-            }
-        };
-        assert_eq!(opened(served, false), (true, true, 7));
-    }
-
-    /// Opens a directory that `owner` has left, with data or without, and claims it for a database.
-    fn claimed(
-        format: u32,
-        epoch: Epoch,
-        kept: u128,
-        with_data: bool,
-        served: DatabaseId,
-    ) -> (Result<(), String>, Epoch, Uid) {
-        let simulation = Simulation::new(1, SimConfig::default());
-        let claiming = async move {
-            let path = Path::new("/data");
-            disk::create_dir_all(path).await.expect("makes it");
-            let (cluster, process) = (String::from("a:b"), Uid(1));
-            let database = Uid(kept);
-            let owner = match format {
-                OWNER_FORMAT => encode(
-                    OWNER_FORMAT,
-                    &Owner {
-                        cluster,
-                        process,
-                        epoch,
-                        database,
-                    },
-                ),
-                _ => encode(
-                    OWNER_WITHOUT_DATABASE,
-                    &OwnerWithoutDatabase {
-                        cluster,
-                        process,
-                        epoch,
-                    },
-                ),
-            };
-            put(path, "process", owner).await;
-            if with_data {
-                put(path, &format!("storage-{ID}.meta"), Bytes::new()).await;
-            }
-            let opened = DataDirectory::open(path, "a:b").await.expect("opens");
-            let claimed = opened.claim(&served, 5);
-            opened.serves_in(1).await;
-            drop(opened);
-            let again = DataDirectory::open(path, "a:b").await.expect("opens");
-            (claimed, again.epoch(), again.database())
-        };
-        simulation.run(claiming).result
-    }
-
-    #[test]
-    fn a_directory_with_data_of_another_database_is_not_claimed_and_says_so() {
-        let served = DatabaseId {
-            id: Uid(7),
-            is_former: false,
-        };
-        let (refused, epoch, database) = claimed(OWNER_FORMAT, 5, 8, true, served);
-        let line = refused.expect_err("it has another's data");
-        let [ours, theirs] = [Uid(8), Uid(7)];
-        let words =
-            format!("belongs to database {ours}, and this cluster file leads to database {theirs}");
-        assert!(line.contains(&words) && line.contains("/data"), "{line}");
-        assert_eq!((epoch, database), (5, Uid(8)));
-        // Its own, none yet, and another's without data.
-        assert_eq!(
-            claimed(OWNER_FORMAT, 5, 7, true, served),
-            (Ok(()), 5, Uid(7))
-        );
-        assert_eq!(
-            claimed(OWNER_FORMAT, 0, 0, true, served),
-            (Ok(()), 1, Uid(7))
-        );
-        assert_eq!(
-            claimed(OWNER_FORMAT, 5, 8, false, served),
-            (Ok(()), 1, Uid(7))
-        );
-    }
-
-    #[test]
-    fn a_directory_without_an_id_is_claimed_by_a_database_that_is_older_than_ids_only() {
-        let served = |is_former| DatabaseId {
-            id: Uid(7),
-            is_former,
-        };
-        let format = OWNER_WITHOUT_DATABASE;
-        assert_eq!(
-            claimed(format, 5, 0, true, served(true)),
-            (Ok(()), 5, Uid(7))
-        );
-        let (refused, epoch, database) = claimed(format, 5, 0, true, served(false));
-        let line = refused.expect_err("it has another's data");
-        assert!(line.contains("a database that has no id yet"), "{line}");
-        assert_eq!((epoch, database), (5, WITHOUT_ID));
-        let ahead = claimed(format, 6, 0, true, served(true));
-        assert_eq!(ahead, (Ok(()), 6, WITHOUT_ID), "of a later epoch");
-    }
-
-    #[test]
-    fn a_meta_file_never_comes_back_without_what_it_speaks_of() {
-        let mut seen = 0;
-        for seed in 0..400 {
-            let sim = Simulation::new(seed, SimConfig::default());
-            let left = sim.run(remove_and_lose_power(seed * 100)).result;
-            let meta = left.iter().any(|name| name.ends_with(".meta"));
-            seen += usize::from(left.len() == 1);
-            assert!(!meta || left.len() == 2, "seed {seed}: {left:?}");
-        }
-        assert!(seen > 0, "no power cut came in the middle");
-    }
-}
+mod tests;

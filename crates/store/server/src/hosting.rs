@@ -220,7 +220,16 @@ impl Hosting {
 
     async fn bring_back_storage(self: &Rc<Self>, id: Uid) -> Result<()> {
         let meta = self.directory.read_storage_meta(id).await?;
-        self.start_storage(id, meta, false).await
+        match self.start_storage(id, meta, false).await {
+            // Its `.meta` file came when they were there.
+            Err(Error::file_not_found) => {
+                probe!("storage_files_are_gone");
+                let file = self.directory.storage_prefix(id);
+                trace_warn!("EngineFileDamaged", "file" => file.display(), "what" => "its files are gone");
+                Err(Error::file_corrupt)
+            }
+            started => started,
+        }
     }
 
     fn host_log(self: &Rc<Self>, id: Uid, epoch: Epoch, life: plinth_log::serve::Life) {

@@ -134,10 +134,7 @@ impl Shape {
         };
         let coordinators = draw.between(coordinators_min, machines.min(9));
         let processes_max = [4, 4, 4, 3, 2, 2, 2, 2, 2, 2].get(machines - 1);
-        let mut engine = [EngineKind::Ssd, EngineKind::Memory][draw.between(0, 1)];
-        if scenario.damage_copies {
-            engine = EngineKind::Ssd;
-        }
+        let engine = [EngineKind::Ssd, EngineKind::Memory][draw.between(0, 1)];
         // Applications come without keys.
         let is_keyed = application.is_none() && !seed.is_multiple_of(3);
         let shape = Shape {

@@ -1,9 +1,13 @@
 //! Checks what becomes of data when the files of several copies of it are damaged at once. The damaged blocks hold
-//! rows of different parts of the key space in different copies, or the same rows in all of them.
+//! rows of different parts of the key space in different copies, or the same rows in all of them. Or the files of one
+//! copy are [wrecked](wreck) in whatever way.
 //!
 //! - Whatever some copy can read is read, right, and all of it becomes whole again.
-//! - What no copy can read has no answer: it is neither missing nor old. The files stay where they are.
+//! - What no copy can read has no answer: it is neither missing nor old. The files stay where they are. It has none
+//!   either when the servers have started again and its bytes read well.
 //! - Status counts no damaged copy as one that could serve.
+
+mod wreck;
 
 use crate::cluster::Shape;
 use crate::workloads::until_done;
@@ -16,11 +20,11 @@ use plinth_core::{KeySelector, MutationKind, Result, Uid};
 use plinth_protocol::status::GetStatus;
 use plinth_runtime::random::{below, chance, range, shuffle};
 use plinth_runtime::sim::{MachineId, control};
-use plinth_runtime::{Duration, Either, now, probe, race, sleep, timeout, trace};
+use plinth_runtime::{Duration, Either, join_all, now, probe, race, sleep, timeout, trace};
 use serde_json::Value;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Rows in a part of the key space, of which the middle one is damaged. The block has some of its neighbours.
 const PART: usize = 40;
@@ -29,9 +33,15 @@ const ROWS: usize = PART * PARTS;
 /// Where blocks begin in the file of an engine, and their size there.
 const FRAMES_AT: u64 = 8192;
 const FRAME: u64 = 4104;
+/// A block of a memory engine's log is smaller.
+const LOG_BLOCK_MAX: u64 = 10_000;
 /// Limit of a read; without a reply in this time it has none.
 const READ_LIMIT_MS: i64 = 3000;
 const RANGE_ROWS: usize = 25;
+/// Places of own rows in about so many of the last records of a log.
+const LAST_RECORDS: usize = 12;
+/// A row that nobody can read is read for so long: each of its copies is asked, again and again.
+const REFUSED_FOR: Duration = Duration::from_secs(40);
 /// A row that some copy can read has been read by then, however often the read meets damage.
 const ROW_READ: Duration = Duration::from_secs(60);
 /// Damaged copies have been made anew by then.
@@ -103,6 +113,10 @@ struct Damaged {
     machines: BTreeSet<MachineId>,
     /// For each part that is damaged in every copy the files that have it, or had it before it moved.
     last: BTreeMap<usize, BTreeSet<(MachineId, PathBuf)>>,
+    /// Rows that are damaged wherever they are. Nobody writes them again.
+    refused: BTreeSet<usize>,
+    /// Where a row was damaged.
+    struck: Vec<(MachineId, PathBuf, u64, usize)>,
 }
 
 /// A block of a file on a machine's disk.
@@ -115,12 +129,20 @@ pub async fn run(shape: &Shape, database: &Database) -> Verdict {
         Ok(())
     })
     .await;
-    sleep(Duration::from_millis(range(12_000..30_000))).await;
-    let damaged = strike(shape.config.replication as usize);
-    if damaged.parts.is_empty() {
+    let damaged = if chance(0.3) {
+        wreck::strike(database, &rows).await
+    } else {
+        sleep(Duration::from_millis(range(12_000..30_000))).await;
+        strike(shape.config.replication as usize)
+    };
+    if damaged.machines.is_empty() {
         return Ok(());
     }
-    let clients = race(client(database, &rows, 0), client(database, &rows, 1));
+    let refused = &damaged.refused;
+    let clients = race(
+        client(database, &rows, refused, 0),
+        client(database, &rows, refused, 1),
+    );
     let working = race(clients, watch_status(shape, database));
     let checking = check(shape, database, &rows, &damaged);
     match race(checking, working).await {
@@ -130,14 +152,22 @@ pub async fn run(shape: &Shape, database: &Database) -> Verdict {
     }
 }
 
+/// True for a file of a storage server's ssd engine.
+fn is_tree(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with("storage-") && name.ends_with(".redb")
+}
+
+/// True for a file of a storage server's memory engine.
+fn is_log(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with("storage-") && name.ends_with(".log")
+}
+
 /// Where a row lies on a machine's disk.
 fn places(machine: MachineId, row: usize) -> Vec<(PathBuf, u64)> {
-    let is_engine = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.starts_with("storage-") && name.ends_with(".redb")
-    };
     let mut files = control().files(machine);
-    files.retain(is_engine);
+    files.retain(|path| is_tree(path) || is_log(path));
     let of = |file: PathBuf| {
         let places = control().places_in_file(machine, &file, value(row, 0).as_bytes());
         places.into_iter().map(move |at| (file.clone(), at))
@@ -145,17 +175,40 @@ fn places(machine: MachineId, row: usize) -> Vec<(PathBuf, u64)> {
     files.into_iter().flat_map(of).collect()
 }
 
-/// True if one of these places is in a block that also has rows of the system keyspace or of the server itself.
-/// Without these a copy gives nothing at all, and the database may stand.
+/// True if one of these places is in a block that also has rows of the system keyspace or of the server itself. If
+/// that is damaged in all copies, the database may stand.
 fn is_beside_own_rows(machine: MachineId, places: &[(PathBuf, u64)]) -> bool {
     places.iter().any(|(file, at)| {
         let own = control().places_in_file(machine, file, b"\xff/");
-        own.into_iter().any(|own| block_of(own) == block_of(*at))
+        own.into_iter().any(|own| match is_log(file) {
+            true => own.abs_diff(*at) < LOG_BLOCK_MAX,
+            false => block_of(own) == block_of(*at),
+        })
     })
 }
 
 fn block_of(at: u64) -> u64 {
     at.saturating_sub(FRAMES_AT) / FRAME
+}
+
+/// The block at a place. In a log, whose blocks begin anywhere, it is the place itself.
+fn block_at(file: &Path, at: u64) -> u64 {
+    match is_log(file) {
+        true => at,
+        false => block_of(at),
+    }
+}
+
+/// The blocks that are lost with the one at a place: in a log, those that may be in one with it.
+fn lost_with(rows: &[Vec<Block>], machine: MachineId, file: &Path, at: u64) -> Vec<Block> {
+    let is_near = |block: &&Block| {
+        let (its_machine, its_file, place) = block;
+        *its_machine == machine && its_file == file && place.abs_diff(at) < LOG_BLOCK_MAX
+    };
+    match is_log(file) {
+        true => rows.iter().flatten().filter(is_near).cloned().collect(),
+        false => vec![(machine, file.to_owned(), block_of(at))],
+    }
 }
 
 /// The blocks that have a row, of each. Some may have had it before, or have it where nothing is used.
@@ -165,7 +218,10 @@ fn blocks_of_rows() -> Vec<Vec<Block>> {
         let on = |machine: &MachineId| {
             let (machine, places) = (*machine, places(*machine, row));
             let blocks = places.into_iter();
-            blocks.map(move |(file, at)| (machine, file, block_of(at)))
+            blocks.map(move |(file, at)| {
+                let block = block_at(&file, at);
+                (machine, file, block)
+            })
         };
         machines.iter().flat_map(on).collect()
     };
@@ -207,22 +263,34 @@ fn strike(copies: usize) -> Damaged {
         control().reboot_machine(machine.id, Duration::from_millis(range(10..3000)));
     }
     let rows_before = blocks_of_rows();
+    let mut beside_own = strike_own_rows(&mut damaged, &rows_before, &mut blocks);
     for part in parts {
         let mut chosen = copies_of(part);
         let is_lost = chance(everywhere);
-        let beside_own =
-            |(machine, places): &(MachineId, Vec<_>)| is_beside_own_rows(*machine, places);
-        if chosen.len() < 2 || chosen.iter().any(beside_own) {
-            continue; // it has not come to every disk, or a copy of it is needed for more
-        }
         shuffle(&mut chosen);
+        if chosen.len() < 2 {
+            continue; // it has not come to every disk
+        }
         if !is_lost {
             chosen.truncate(1);
+        }
+        let mut besides = chosen
+            .iter()
+            .filter(|(machine, places)| is_beside_own_rows(*machine, places));
+        if let Some((machine, _)) = besides.next()
+            && (besides.next().is_some() || *beside_own.get_or_insert(*machine) != *machine)
+        {
+            continue; // a copy of it is needed for more
+        }
+        let row = part * PART + PART / 2;
+        if is_lost && chosen.len() >= copies {
+            damaged.refused.insert(row);
         }
         for (machine, places) in chosen {
             for (file, at) in places {
                 control().flip_bit_in_file(machine, &file, at..at + 1);
-                blocks.insert((machine, file.clone(), block_of(at)));
+                blocks.extend(lost_with(&rows_before, machine, &file, at));
+                damaged.struck.push((machine, file.clone(), at, row));
                 if is_lost {
                     let files = damaged.last.entry(part).or_default();
                     files.insert((machine, file));
@@ -238,16 +306,83 @@ fn strike(copies: usize) -> Damaged {
     damaged
 }
 
+/// Sometimes damages rows that a storage server has for itself, in one of their places. Gives the machine.
+fn strike_own_rows(
+    damaged: &mut Damaged,
+    rows: &[Vec<Block>],
+    blocks: &mut BTreeSet<Block>,
+) -> Option<MachineId> {
+    let mut places: Vec<(MachineId, PathBuf, u64)> = Vec::new();
+    for machine in control().machines() {
+        let mut files = control().files(machine.id);
+        files.retain(|path| is_tree(path) || is_log(path));
+        for file in files {
+            let own = [&b"\xff\xff/durable"[..], b"\xff\xff/held/"];
+            let own = own.map(|key| control().places_in_file(machine.id, &file, key));
+            let mut own = own.concat();
+            own.sort_unstable();
+            if is_log(&file) {
+                own.truncate(own.len().saturating_sub(LAST_RECORDS)); // these could look torn
+            }
+            places.extend(own.into_iter().map(|at| (machine.id, file.clone(), at)));
+        }
+    }
+    if places.is_empty() || chance(0.5) {
+        return None;
+    }
+    let (machine, file, at) = places.swap_remove(below(places.len() as u64) as usize);
+    control().flip_bit_in_file(machine, &file, at..at + 1);
+    // It may have rows of data, too. In a log, the place may be in the directory of a whole record.
+    match is_tree(&file) {
+        true => {
+            blocks.insert((machine, file, block_of(at)));
+        }
+        false => {
+            let of_file = |block: &&Block| block.0 == machine && block.1 == file;
+            blocks.extend(rows.iter().flatten().filter(of_file).cloned());
+        }
+    }
+    damaged.machines.insert(machine);
+    probe!("fault_damages_own_rows_of_a_copy");
+    Some(machine)
+}
+
+/// Starts all servers again, after the bytes that were damaged have become what they were. Nobody has written there
+/// since, if all else is as it was.
+fn heal_and_start_again(damaged: &Damaged) {
+    for machine in control().machines() {
+        let after = Duration::from_millis(range(10..3000));
+        control().reboot_machine(machine.id, after);
+    }
+    for (machine, file, at, row) in &damaged.struck {
+        let value = value(*row, 0);
+        let rest = control().places_in_file(*machine, file, &value.as_bytes()[1..]);
+        if rest.contains(&(at + 1)) {
+            let heal = |bytes: &mut Vec<u8>| bytes[*at as usize] = value.as_bytes()[0];
+            control().change_file(*machine, file, heal);
+        }
+    }
+    probe!("fault_heals_what_was_damaged");
+}
+
 /// Reads and writes. Ends with the first wrong answer.
-async fn client(database: &Database, rows: &Rows, number: usize) -> Failure {
+async fn client(
+    database: &Database,
+    rows: &Rows,
+    refused: &BTreeSet<usize>,
+    number: usize,
+) -> Failure {
     loop {
         sleep(Duration::from_millis(range(20..300))).await;
         let row = below(ROWS as u64) as usize;
         let done = match below(10) {
-            0..4 => read_row(database, rows, row).await,
-            4..7 => read_range(database, rows, row).await,
+            0..4 => read_row(database, rows, refused, row).await,
+            4..7 => read_range(database, rows, refused, row).await,
             _ => {
-                write(database, rows, row - row % 2 + number).await;
+                let row = row - row % 2 + number;
+                if !refused.contains(&row) {
+                    write(database, rows, row).await;
+                }
                 Ok(())
             }
         };
@@ -273,7 +408,19 @@ async fn write(database: &Database, rows: &Rows, row: usize) {
     rows.0[row].done.set(turn);
 }
 
-async fn read_row(database: &Database, rows: &Rows, row: usize) -> Verdict {
+/// What is wrong with an answer about a row that is damaged wherever it is.
+fn is_answered(row: usize) -> Failure {
+    wrong(format!(
+        "row {row} is damaged in every copy, and a read has an answer"
+    ))
+}
+
+async fn read_row(
+    database: &Database,
+    rows: &Rows,
+    refused: &BTreeSet<usize>,
+    row: usize,
+) -> Verdict {
     let done = rows.done(row);
     let read = async || {
         let tr = database.create_transaction();
@@ -281,12 +428,18 @@ async fn read_row(database: &Database, rows: &Rows, row: usize) -> Verdict {
         tr.get(key(row), false).await
     };
     match read().await {
+        Ok(_) if refused.contains(&row) => Err(is_answered(row)),
         Ok(found) => rows.judge(row, found.as_deref(), done),
         Err(_) => Ok(()), // no answer
     }
 }
 
-async fn read_range(database: &Database, rows: &Rows, row: usize) -> Verdict {
+async fn read_range(
+    database: &Database,
+    rows: &Rows,
+    refused: &BTreeSet<usize>,
+    row: usize,
+) -> Verdict {
     let last = (row + RANGE_ROWS).min(ROWS) - 1;
     let done: Vec<u32> = (row..=last).map(|row| rows.done(row)).collect();
     let reverse = chance(0.5);
@@ -317,6 +470,9 @@ async fn read_range(database: &Database, rows: &Rows, row: usize) -> Verdict {
             return Err(wrong(format!(
                 "rows from {row} to {last} do not follow each other at {at}"
             )));
+        }
+        if refused.contains(&at) {
+            return Err(is_answered(at));
         }
         rows.judge(at, Some(found), done[at - row])?;
     }
@@ -388,6 +544,9 @@ async fn check(shape: &Shape, database: &Database, rows: &Rows, damaged: &Damage
         probe!("damaged_copies_become_whole");
     } else {
         sleep(Duration::from_millis(range(10_000..120_000))).await;
+        all_are_refused(database, damaged).await?;
+        heal_and_start_again(damaged);
+        all_are_refused(database, damaged).await?;
     }
     all_are_read(database, rows, damaged).await?;
     for (part, files) in &damaged.last {
@@ -418,6 +577,18 @@ async fn all_are_read(database: &Database, rows: &Rows, damaged: &Damaged) -> Ve
         rows.judge(row, found.as_deref(), done)?;
     }
     Ok(())
+}
+
+/// Reads what nobody can read, for so long that each copy is asked.
+async fn all_are_refused(database: &Database, damaged: &Damaged) -> Verdict {
+    let reads = damaged.refused.iter().map(|row| async {
+        let reading = database.run(async |tr| tr.get(key(*row), false).await);
+        match timeout(REFUSED_FOR, reading).await {
+            None | Some(Err(_)) => Ok(()),
+            Some(Ok(_)) => Err(is_answered(*row)),
+        }
+    });
+    join_all(reads).await.into_iter().collect()
 }
 
 async fn becomes_whole(shape: &Shape) -> Verdict {

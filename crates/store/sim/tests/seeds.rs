@@ -206,6 +206,11 @@ fn a_damaged_copy_that_counts_is_found() {
 }
 
 #[test]
+fn a_server_that_serves_what_it_had_refused_before_it_was_started_again_is_found() {
+    is_found("refused_is_forgotten", "damage", 1);
+}
+
+#[test]
 fn nobody_is_ready_while_versions_rise_and_commits_hang() {
     let name = "commits_hang_while_versions_rise";
     let seen = (1..=3).map(|seed| {

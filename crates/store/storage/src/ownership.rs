@@ -16,8 +16,8 @@ use plinth_core::{Error, Result, Version};
 use plinth_engine::WriteBatch;
 use std::collections::VecDeque;
 
-const HELD: &[u8] = b"\xff\xff/held/";
-const HELD_END: &[u8] = b"\xff\xff/held0";
+pub(crate) const HELD: &[u8] = b"\xff\xff/held/";
+pub(crate) const HELD_END: &[u8] = b"\xff\xff/held0";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holding {

@@ -19,7 +19,7 @@ use plinth_engine::{Op, WriteBatch};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-const SAMPLE: &[u8] = b"\xff\xff/sample/";
+pub(crate) const SAMPLE: &[u8] = b"\xff\xff/sample/";
 const SAMPLE_END: &[u8] = b"\xff\xff/sample0";
 
 /// From here on the rows of the engine are the server's own, not data.
@@ -33,16 +33,16 @@ pub struct ByteSample {
 }
 
 impl ByteSample {
-    /// Loads the sample from the store.
-    pub fn load(store: &dyn VersionedStore, unit: u32) -> Result<Self> {
+    /// Loads the sample from the store; what comes before it, if something cannot be read, and that error.
+    pub fn load(store: &dyn VersionedStore, unit: u32) -> (Self, Result<()>) {
         let (mut keys, mut total) = (BTreeMap::new(), 0);
-        store.own_rows(SAMPLE, SAMPLE_END, &mut |key, value| {
+        let read = store.own_rows(SAMPLE, SAMPLE_END, &mut |key, value| {
             let bytes = value.try_into().map_or(0, u32::from_le_bytes);
             keys.insert(Bytes::copy_from_slice(&key[SAMPLE.len()..]), bytes);
             total += u64::from(bytes);
             true
-        })?;
-        Ok(ByteSample { unit, keys, total })
+        });
+        (ByteSample { unit, keys, total }, read)
     }
 
     /// The number of bytes that a row counts for; `None` if it is not in the sample.

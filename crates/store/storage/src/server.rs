@@ -25,8 +25,7 @@ mod witness;
 
 use crate::incoming::Incoming;
 use crate::knobs::{
-    BYTE_SAMPLE_UNIT, PEEK_BYTES_MAX, STORAGE_COMMIT_BYTES_MAX, STORAGE_COMMIT_INTERVAL_MS,
-    STORAGE_COMMIT_REST,
+    PEEK_BYTES_MAX, STORAGE_COMMIT_BYTES_MAX, STORAGE_COMMIT_INTERVAL_MS, STORAGE_COMMIT_REST,
 };
 use crate::ownership::{Holding, Ownership};
 use crate::sample::ByteSample;
@@ -62,6 +61,9 @@ use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::rc::Rc;
 use tallies::Tallies;
+
+#[cfg(test)]
+pub(crate) use witness::{COMMITTED, COMMITTED_END};
 
 pub use damage::Damage;
 pub use fetch::{SnapshotPage, Snapshots};
@@ -197,7 +199,7 @@ pub fn start(
             watches_begun: Cell::new(0),
             ownership: RefCell::new(Ownership::load(&*store)?),
             incoming: RefCell::default(),
-            sample: RefCell::new(ByteSample::load(&*store, BYTE_SAMPLE_UNIT.get())?),
+            sample: RefCell::new(damage::load_sample(&*store).await?),
             write_rate: RefCell::default(),
             progress: Notify::new(),
             fetch_wanted: Notify::new(),
@@ -208,6 +210,7 @@ pub fn start(
             store,
             role,
         });
+        server.tell_known_damage();
         let gauges = [
             Gauge::of("storage_watches", &server, |s| s.watches.borrow().len()),
             Gauge::of("storage_reads_waiting", &server, |s| s.reads_waiting.get()),

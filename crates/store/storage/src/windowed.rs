@@ -168,3 +168,21 @@ impl VersionedStore for WindowedStore {
         self.engine.bytes_used()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ownership::{HELD, HELD_END};
+    use crate::sample::SAMPLE;
+    use crate::server::{COMMITTED, COMMITTED_END};
+    use plinth_engine::KEPT_TWICE;
+
+    #[test]
+    fn what_a_server_must_know_to_serve_is_kept_twice_and_the_sample_is_not() {
+        let (begin, end) = KEPT_TWICE;
+        assert!(begin <= DURABLE_KEY && DURABLE_KEY < end);
+        assert!(begin <= HELD && HELD_END <= end);
+        assert!(begin <= COMMITTED && COMMITTED_END <= end);
+        assert!(end <= SAMPLE);
+    }
+}

@@ -5,6 +5,7 @@
 //! happens. If its process is killed, it may happen or not.
 
 use super::executor::{Event, Kind};
+use super::files::FilesCopy;
 use super::ids::ProcessId;
 use super::image::{FileState, Hold, Stray};
 use super::sickness::{DiskFaults, Operation};
@@ -246,6 +247,17 @@ impl DiskState {
         }
     }
 
+    /// Changes the bytes of a file, durably; false if it does not exist.
+    pub fn change(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) -> bool {
+        let mut copy = self.copy_of(|other| other == path);
+        let Some((_, bytes)) = copy.0.first_mut() else {
+            return false;
+        };
+        change(bytes);
+        self.put_back(&copy);
+        true
+    }
+
     /// The next write to a file is lost, or lands somewhere in the file `into`; false if a file does not exist.
     pub fn lead_astray(&self, path: &Path, into: Option<&Path>) -> bool {
         let names = self.names.borrow();
@@ -295,16 +307,6 @@ impl DiskState {
         let places = content.windows(wanted.len()).zip(0..);
         let places = places.filter(|(bytes, _)| *bytes == wanted);
         places.map(|(_, at)| at).collect()
-    }
-}
-
-/// Files as they were at some time.
-#[derive(Clone, Debug, Default)]
-pub struct FilesCopy(Vec<(PathBuf, Vec<u8>)>);
-
-impl FilesCopy {
-    pub fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.0.iter().map(|(path, _)| path.as_path())
     }
 }
 

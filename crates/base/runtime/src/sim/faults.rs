@@ -1,7 +1,7 @@
 //! The handle with which a test, or a workload inside the simulation, builds the world and injects faults.
 
-use super::disk::FilesCopy;
 use super::executor::Event;
+use super::files::FilesCopy;
 use super::ids::{MachineId, ProcessId};
 use super::machine::{Hold, Locality};
 use super::sickness::Sickness;
@@ -319,6 +319,17 @@ impl Control {
     /// Where these bytes stand in a file, so that a test can damage what holds a certain row.
     pub fn places_in_file(&self, machine: MachineId, path: &Path, wanted: &[u8]) -> Vec<u64> {
         self.within(|world| world.disk_of(machine).places_of(path, wanted))
+    }
+
+    /// Changes the bytes of a file on its disk, as damage does, or cuts it; false if it does not exist. Its processes
+    /// must be dead.
+    pub fn change_file(
+        &self,
+        machine: MachineId,
+        path: &Path,
+        change: impl FnOnce(&mut Vec<u8>),
+    ) -> bool {
+        self.within(|world| world.disk_of(machine).change(path, change))
     }
 
     /// Removes a file for good, as an operator's mistake would; false if it does not exist.

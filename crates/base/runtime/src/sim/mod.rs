@@ -23,6 +23,7 @@ pub(crate) mod disk;
 mod draw;
 mod executor;
 mod faults;
+mod files;
 mod ids;
 mod image;
 mod machine;
@@ -33,9 +34,9 @@ mod pulse;
 mod sickness;
 pub mod worlds;
 
-pub use disk::FilesCopy;
 pub use draw::Draw;
 pub use faults::{Control, KillKind, MachineInfo, ProcessInfo, control};
+pub use files::FilesCopy;
 pub use ids::{MachineId, ProcessId};
 pub use machine::Locality;
 pub use sickness::{Hang, Lie, Sickness};

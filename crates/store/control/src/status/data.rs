@@ -1,7 +1,7 @@
 //! The data: its replicas, its sizes, and what it costs to lose processes.
 
 use super::asked::{Facts, StorageServer};
-use super::{lagging, unreadable};
+use super::{damage, lagging, unreadable};
 use crate::placement;
 use crate::replica::could_serve;
 use plinth_core::config::DatabaseConfig;
@@ -14,8 +14,12 @@ use std::net::SocketAddr;
 
 pub fn data(facts: &Facts) -> Value {
     let Some(replicas) = &facts.replicas else {
+        let description = match damage::all(&facts.workers).next() {
+            None => "the database is not there yet",
+            Some(_) => "what lies where cannot be read: files of storage servers are damaged",
+        };
         return json!({"state": {
-            "healthy": false, "name": "initializing", "description": "the database is not there yet",
+            "healthy": false, "name": "initializing", "description": description,
         }});
     };
     let (name, description) = replicas.state();

@@ -1,89 +1,39 @@
 //! Segments: the files of the memory engine's log, and reading them back.
 //!
 //! ```text
-//! file    magic u64 | format u32 | crc u32 | segment u64 | salt u64                          32 bytes, then records
-//! record  magic u32 | payload length u32 | sequence u64 | segment u64 | oldest needed u64
-//!         | payload crc u32 | header crc u32 | payload: packed mutations                     40 bytes + payload
+//! file    header | zeros | the header again at 4096 | records from 4128 on
+//! header  magic u64 | format u32 | crc u32 | segment u64 | salt u64                          32 bytes
 //! ```
 //!
-//! Sequences rise by one from record to record, across segments. Checksums are CRC32C over the salt and the bytes, so
-//! that what a client put into a value cannot pass for a record. Every append is synced before the next begins. So in
-//! the newest segment the last record may be torn, because it was never acknowledged. Anything else that fails a check
-//! is damage: a bad record with a whole one behind it, or in a segment that has a successor.
+//! Sequences of [records](super::record) rise by one, across segments. Checksums are CRC32C over the salt and the
+//! bytes, so that what a client put into a value cannot pass for a record. Every append is synced before the next
+//! begins. So in the newest segment the last record may be torn, because it was never acknowledged. Anything else that
+//! fails a check is damage: a bad record with another one behind it, or in a segment that has a successor. In the
+//! former format the header was there once, and records began right behind it.
 
+use super::record::{
+    Block, Content, Directory, FORMAT, FORMER, ReadBlock, Record, RecordHeader, checksum,
+    header_bytes, magic, operations,
+};
 use crate::failure::{damage, disk_failure};
 use crate::parent_dir;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use plinth_core::{Error, MutationBatch, Result};
-use plinth_runtime::{Duration, Pace, buggify, disk, probe};
+use plinth_core::{Error, Result};
+use plinth_runtime::{Duration, buggify, disk, probe};
 use std::path::{Path, PathBuf};
 
 const FILE_MAGIC: u64 = u64::from_le_bytes(*b"plinthME");
-const FORMAT: u32 = 1;
-pub(super) const FILE_HEADER_BYTES: usize = 32;
-const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"plmr");
-const RECORD_HEADER_BYTES: usize = 40;
+const FILE_HEADER_BYTES: usize = 32;
+/// Offset of the second header: one bad sector does not take both.
+const HEADER_AGAIN_AT: usize = 4096;
 const READ_BYTES: usize = 4 << 20;
 
-fn checksum(salt: u64, bytes: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&salt.to_le_bytes()), bytes)
-}
-
-/// Header of a record.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct RecordHeader {
-    pub payload_len: u32,
-    pub sequence: u64,
-    pub segment: u64,
-    /// With this record in place, replay may start at this segment.
-    pub oldest_needed: u64,
-    pub payload_crc: u32,
-}
-
-impl RecordHeader {
-    pub fn encode(&self, salt: u64) -> Bytes {
-        let mut out = BytesMut::with_capacity(RECORD_HEADER_BYTES);
-        out.put_u32_le(RECORD_MAGIC);
-        out.put_u32_le(self.payload_len);
-        out.put_u64_le(self.sequence);
-        out.put_u64_le(self.segment);
-        out.put_u64_le(self.oldest_needed);
-        out.put_u32_le(self.payload_crc);
-        let crc = checksum(salt, &out);
-        out.put_u32_le(crc);
-        out.freeze()
+/// Offset of the first record.
+pub(super) fn first_record_at(format: u32) -> u64 {
+    match format {
+        FORMER => FILE_HEADER_BYTES as u64,
+        _ => (HEADER_AGAIN_AT + FILE_HEADER_BYTES) as u64,
     }
-
-    fn decode(bytes: &[u8], salt: u64) -> Option<Self> {
-        let (mut fields, mut crc) = bytes.split_at_checked(RECORD_HEADER_BYTES - 4)?;
-        if fields[..4] != RECORD_MAGIC.to_le_bytes()
-            || checksum(salt, fields) != crc.try_get_u32_le().ok()?
-        {
-            return None;
-        }
-        fields.advance(4);
-        Some(RecordHeader {
-            payload_len: fields.get_u32_le(),
-            sequence: fields.get_u64_le(),
-            segment: fields.get_u64_le(),
-            oldest_needed: fields.get_u64_le(),
-            payload_crc: fields.get_u32_le(),
-        })
-    }
-}
-
-/// Bytes whose checksum is computed between two checks of the clock.
-const CHECKED_AT_ONCE: usize = 1 << 20;
-
-/// The checksum of a payload in parts, computed in several turns of the loop if it is large.
-pub(super) async fn payload_checksum(salt: u64, parts: &[Bytes]) -> u32 {
-    let mut pace = Pace::new();
-    let mut crc = checksum(salt, &[]);
-    for piece in parts.iter().flat_map(|part| part.chunks(CHECKED_AT_ONCE)) {
-        crc = crc32c::crc32c_append(crc, piece);
-        pace.rest_if_over().await;
-    }
-    crc
 }
 
 /// An open segment file.
@@ -93,8 +43,18 @@ pub(super) struct Segment {
     pub path: PathBuf,
     pub file: disk::File,
     pub salt: u64,
+    pub format: u32,
     /// Where the next record goes.
     pub end: u64,
+}
+
+/// What opening a segment has found.
+pub(super) enum Opened {
+    Segment(Segment, Reader),
+    /// Its process died while it made it.
+    Unmade,
+    /// Nothing of it can be read.
+    Damaged,
 }
 
 /// `<prefix>.<number>.log`
@@ -125,17 +85,52 @@ pub(super) async fn list_segments(prefix: &Path) -> Result<Vec<u64>> {
     Ok(numbers)
 }
 
+pub(super) fn file_header(format: u32, number: u64, salt: u64) -> Bytes {
+    let mut header = BytesMut::with_capacity(FILE_HEADER_BYTES);
+    header.put_u64_le(FILE_MAGIC);
+    header.put_u32_le(format);
+    header.put_u32_le(file_header_crc(format, number, salt));
+    header.put_u64_le(number);
+    header.put_u64_le(salt);
+    header.freeze()
+}
+
+fn file_header_crc(format: u32, number: u64, salt: u64) -> u32 {
+    let fields = [
+        FILE_MAGIC.to_le_bytes(),
+        u64::from(format).to_le_bytes(),
+        number.to_le_bytes(),
+    ];
+    checksum(salt, &fields.concat())
+}
+
+/// Format and salt, if it is the whole header of this segment, in whatever format.
+fn parse_file_header(mut bytes: &[u8], number: u64) -> Option<(u32, u64)> {
+    let magic = bytes.try_get_u64_le().ok()?;
+    let format = bytes.try_get_u32_le().ok()?;
+    let crc = bytes.try_get_u32_le().ok()?;
+    let stored_number = bytes.try_get_u64_le().ok()?;
+    let salt = bytes.try_get_u64_le().ok()?;
+    let is_valid = magic == FILE_MAGIC
+        && stored_number == number
+        && crc == file_header_crc(format, number, salt);
+    is_valid.then_some((format, salt))
+}
+
+/// True if what a file begins with is at most headers of which not all are there: nothing was appended.
+fn has_no_records(head: &[u8], size: u64) -> bool {
+    let between = head.get(FILE_HEADER_BYTES..).unwrap_or_default();
+    let between = &between[..between.len().min(HEADER_AGAIN_AT - FILE_HEADER_BYTES)];
+    size <= first_record_at(FORMAT) && between.iter().all(|byte| *byte == 0)
+}
+
 impl Segment {
-    /// Makes an empty segment, durably: its header and its name are on disk when this returns.
+    /// Makes an empty segment, durably: its headers and its name are on disk when this returns.
     pub async fn create(prefix: &Path, number: u64) -> Result<Segment> {
         let path = segment_path(prefix, number);
         let salt = plinth_runtime::random::u64();
-        let mut header = BytesMut::with_capacity(FILE_HEADER_BYTES);
-        header.put_u64_le(FILE_MAGIC);
-        header.put_u32_le(FORMAT);
-        header.put_u32_le(file_header_crc(number, salt));
-        header.put_u64_le(number);
-        header.put_u64_le(salt);
+        let header = file_header(FORMAT, number, salt);
+        let between = Bytes::from_static(&[0; HEADER_AGAIN_AT - FILE_HEADER_BYTES]);
         let options = disk::OpenOptions {
             create: true,
             truncate: true,
@@ -148,7 +143,8 @@ impl Segment {
                 plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(1000)))
                     .await;
             }
-            file.write_and_sync(0, vec![header.freeze()]).await?;
+            file.write_and_sync(0, vec![header.clone(), between, header])
+                .await?;
             disk::sync_dir(parent_dir(prefix)).await?;
             Ok(file)
         };
@@ -160,12 +156,13 @@ impl Segment {
             path,
             file,
             salt,
-            end: FILE_HEADER_BYTES as u64,
+            format: FORMAT,
+            end: first_record_at(FORMAT),
         })
     }
 
-    /// Opens a segment for reading its records. `None` if its process died while creating it.
-    pub async fn open(prefix: &Path, number: u64) -> Result<Option<(Segment, Reader)>> {
+    /// Opens a segment for reading its records.
+    pub async fn open(prefix: &Path, number: u64) -> Result<Opened> {
         let path = segment_path(prefix, number);
         let opened = async {
             let options = disk::OpenOptions {
@@ -174,60 +171,55 @@ impl Segment {
             };
             let file = disk::open(&path, options).await?;
             let size = file.size().await?;
-            let head = file.read_at(0, FILE_HEADER_BYTES).await?;
+            let head = file.read_at(0, first_record_at(FORMAT) as usize).await?;
             Ok((file, size, head))
         };
         let (file, size, head) = opened
             .await
             .map_err(|error| disk_failure(&path, "open", &error))?;
-        let Some(salt) = parse_file_header(head, number) else {
-            if size > FILE_HEADER_BYTES as u64 {
-                return Err(damage(&path, 0, Error::file_corrupt, "segment header"));
+        let first = parse_file_header(&head, number);
+        let again = head.get(HEADER_AGAIN_AT..);
+        let again = again.and_then(|head| parse_file_header(head, number));
+        let again = again.filter(|(format, _)| *format != FORMER);
+        let Some((format, salt)) = first.or(again) else {
+            if has_no_records(&head, size) {
+                return Ok(Opened::Unmade);
             }
-            return Ok(None);
+            damage(&path, 0, Error::file_corrupt, "segment header");
+            return Ok(Opened::Damaged);
         };
+        if ![FORMER, FORMAT].contains(&format) {
+            let what = format!("format {format} of the segment is of a newer version");
+            return Err(damage(&path, 0, Error::file_corrupt, &what));
+        }
+        if first.is_none() {
+            probe!("memory engine: the second header of a segment is read");
+            damage(&path, 0, Error::file_corrupt, "first segment header");
+        }
         let segment = Segment {
             number,
             path,
             file: file.clone(),
             salt,
-            end: FILE_HEADER_BYTES as u64,
+            format,
+            end: first_record_at(format),
         };
-        Ok(Some((
-            segment,
-            Reader {
-                file,
-                size,
-                at: 0,
-                buffer: Bytes::new(),
-            },
-        )))
+        let reader = Reader {
+            file,
+            size,
+            at: 0,
+            buffer: Bytes::new(),
+        };
+        Ok(Opened::Segment(segment, reader))
     }
 }
 
-fn file_header_crc(number: u64, salt: u64) -> u32 {
-    checksum(
-        salt,
-        &[
-            FILE_MAGIC.to_le_bytes(),
-            u64::from(FORMAT).to_le_bytes(),
-            number.to_le_bytes(),
-        ]
-        .concat(),
-    )
-}
-
-fn parse_file_header(mut bytes: Bytes, number: u64) -> Option<u64> {
-    let magic = bytes.try_get_u64_le().ok()?;
-    let format = bytes.try_get_u32_le().ok()?;
-    let crc = bytes.try_get_u32_le().ok()?;
-    let stored_number = bytes.try_get_u64_le().ok()?;
-    let salt = bytes.try_get_u64_le().ok()?;
-    let is_valid = magic == FILE_MAGIC
-        && format == FORMAT
-        && stored_number == number
-        && crc == file_header_crc(number, salt);
-    is_valid.then_some(salt)
+/// What is at a place in a segment.
+pub(super) enum Found {
+    Nothing,
+    /// A whole header, and no more can be told.
+    Header,
+    Record(Record),
 }
 
 /// Reads a file forwards, in large pieces.
@@ -266,78 +258,118 @@ impl Reader {
         Ok(Some(self.buffer.slice(from..from + len)))
     }
 
-    /// The record at `offset`, if it is whole.
-    async fn record(
+    /// Bytes with this checksum, if they are there.
+    async fn checked(
         &mut self,
         segment: &Segment,
         offset: u64,
-    ) -> Result<Option<(RecordHeader, Bytes)>> {
-        let Some(head) = self
-            .read(&segment.path, offset, RECORD_HEADER_BYTES)
-            .await?
-        else {
-            return Ok(None);
-        };
-        let Some(header) = RecordHeader::decode(&head, segment.salt) else {
-            return Ok(None);
-        };
-        if header.segment != segment.number {
-            return Ok(None);
-        }
-        let payload_at = offset + RECORD_HEADER_BYTES as u64;
-        let payload = self
-            .read(&segment.path, payload_at, header.payload_len as usize)
-            .await?;
-        Ok(payload
-            .filter(|p| checksum(segment.salt, p) == header.payload_crc)
-            .map(|payload| (header, payload)))
+        (len, crc): (u32, u32),
+    ) -> Result<Option<Bytes>> {
+        let bytes = self.read(&segment.path, offset, len as usize).await?;
+        Ok(bytes.filter(|bytes| checksum(segment.salt, bytes) == crc))
     }
 
-    /// The next record; moves the segment's end behind it. `None` at the end of the whole records.
-    pub async fn next(
+    /// What is at `offset`.
+    pub async fn record(&mut self, segment: &Segment, offset: u64) -> Result<Found> {
+        let head_len = header_bytes(segment.format);
+        let Some(head) = self.read(&segment.path, offset, head_len).await? else {
+            return Ok(Found::Nothing);
+        };
+        let header = RecordHeader::decode(segment.format, &head, segment.salt);
+        let Some(header) = header.filter(|header| header.segment == segment.number) else {
+            return Ok(Found::Nothing);
+        };
+        let at = offset + head_len as u64;
+        let end = at + u64::from(header.directory_len) + u64::from(header.payload_len);
+        match segment.format {
+            FORMER => self.former_record(segment, header, at, end).await,
+            _ => self.record_behind(segment, header, at, end).await,
+        }
+    }
+
+    async fn former_record(
         &mut self,
-        segment: &mut Segment,
-    ) -> Result<Option<(RecordHeader, MutationBatch)>> {
-        let offset = segment.end;
-        let Some((header, payload)) = self.record(segment, offset).await? else {
-            return Ok(None);
+        segment: &Segment,
+        header: RecordHeader,
+        at: u64,
+        end: u64,
+    ) -> Result<Found> {
+        let payload = self.checked(segment, at, (header.payload_len, header.crc));
+        let Some(batch) = payload.await?.and_then(operations) else {
+            return Ok(Found::Header);
         };
-        segment.end = offset + (RECORD_HEADER_BYTES + payload.len()) as u64;
-        match MutationBatch::parse(payload) {
-            Some(batch) => Ok(Some((header, batch))),
-            None => Err(damage(
-                &segment.path,
-                offset,
-                Error::file_corrupt,
-                "record content",
-            )),
-        }
+        let block = ReadBlock {
+            at,
+            ranges: Vec::new(),
+            content: Content::Operations(batch),
+        };
+        Ok(Found::Record(Record {
+            header,
+            end,
+            since: header.sequence,
+            recent: Vec::new(),
+            own: None,
+            blocks: vec![block],
+        }))
     }
 
-    /// Called where the whole records of a segment end. If its file goes on, cuts the torn rest off; if the rest
-    /// cannot be a torn append, reports the damage.
-    pub async fn cut_torn_tail(&mut self, segment: &Segment, is_newest: bool) -> Result<()> {
-        if segment.end == self.size {
-            return Ok(());
+    /// The record behind a header.
+    async fn record_behind(
+        &mut self,
+        segment: &Segment,
+        header: RecordHeader,
+        mut at: u64,
+        end: u64,
+    ) -> Result<Found> {
+        let place = (header.directory_len, header.crc);
+        let directory = self.checked(segment, at, place).await?;
+        let directory = directory.and_then(|bytes| Directory::decode(bytes, header.payload_len));
+        let Some(directory) = directory else {
+            return Ok(Found::Header);
+        };
+        at += u64::from(header.directory_len);
+        let own = (directory.own_len, directory.own_crc);
+        let own_rows = self.checked(segment, at, own).await?;
+        at += u64::from(directory.own_len);
+        let mut blocks = Vec::with_capacity(directory.blocks.len());
+        for block in directory.blocks {
+            let len = u64::from(block.len);
+            blocks.push(self.block(segment, at, block).await?);
+            at += len;
         }
-        if !is_newest || self.has_record_behind(segment).await? {
-            return Err(damage(
-                &segment.path,
-                segment.end,
-                Error::checksum_failed,
-                "record",
-            ));
-        }
+        Ok(Found::Record(Record {
+            header,
+            end,
+            since: directory.since,
+            recent: directory.recent,
+            own: own_rows.and_then(operations),
+            blocks,
+        }))
+    }
+
+    async fn block(&mut self, segment: &Segment, at: u64, block: Block) -> Result<ReadBlock> {
+        let bytes = self.checked(segment, at, (block.len, block.crc)).await?;
+        let decode = |bytes| Content::decode(block.kind, bytes);
+        Ok(ReadBlock {
+            at,
+            content: bytes.map_or(Content::Unreadable, decode),
+            ranges: block.ranges,
+        })
+    }
+
+    /// Cuts off what is behind the segment's end: an append that was torn.
+    pub async fn cut_torn_tail(&mut self, segment: &Segment) -> Result<()> {
         probe!("memory engine: a torn tail is dropped");
         let cut = segment.file.truncate(segment.end).await;
-        cut.map_err(|error| disk_failure(&segment.path, "cut torn tail", &error))
+        cut.map_err(|error| disk_failure(&segment.path, "cut torn tail", &error))?;
+        self.size = segment.end;
+        Ok(())
     }
 
-    /// Looks for a whole record anywhere behind the segment's end.
-    async fn has_record_behind(&mut self, segment: &Segment) -> Result<bool> {
-        let magic = RECORD_MAGIC.to_le_bytes();
-        let mut from = segment.end + 1;
-        while from + (RECORD_HEADER_BYTES as u64) <= self.size {
+    /// Where the first record begins at or behind `from`, as far as headers tell.
+    pub async fn find(&mut self, segment: &Segment, mut from: u64) -> Result<Option<u64>> {
+        let magic = magic(segment.format);
+        while from + (header_bytes(segment.format) as u64) <= self.size {
             let len = (self.size - from).min(READ_BYTES as u64) as usize;
             let piece = self
                 .read(&segment.path, from, len)
@@ -348,12 +380,13 @@ impl Reader {
                 .enumerate()
                 .filter(|(_, window)| *window == magic)
             {
-                if self.record(segment, from + at as u64).await?.is_some() {
-                    return Ok(true);
+                let at = from + at as u64;
+                if !matches!(self.record(segment, at).await?, Found::Nothing) {
+                    return Ok(Some(at));
                 }
             }
             from += (len + 1 - magic.len()) as u64;
         }
-        Ok(false)
+        Ok(None)
     }
 }

@@ -165,7 +165,7 @@ fn live(
     states: &mut [Model; 2],
     commits: &mut u32,
 ) -> std::result::Result<(), redb::Error> {
-    let tree = open_tree(disk.clone(), 128 << 10, None)?;
+    let tree = open_tree(disk.clone(), 128 << 10, None, &[])?;
     let found = rows_of(&tree)?;
     assert!(
         states.contains(&found),
@@ -193,7 +193,7 @@ fn a_commit_that_loses_its_power_anywhere_is_there_whole_or_not_at_all() {
         let sim = Simulation::new(seed, SimConfig::default());
         let run = async move {
             let disk = TestDisk::new(Vec::new(), u64::MAX);
-            let tree = open_tree(disk.clone(), 128 << 10, None).expect("make");
+            let tree = open_tree(disk.clone(), 128 << 10, None, &[]).expect("make");
             commit(&tree, &WriteBatch::new()).expect("first commit");
             drop(tree);
             let mut image = disk.state().current.clone();

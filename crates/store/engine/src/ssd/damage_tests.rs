@@ -97,7 +97,7 @@ fn a_file_that_was_cut_short_is_damaged_and_no_panic() {
 #[test]
 fn a_write_that_the_disk_has_lost_is_damage_and_never_the_rows_of_before() {
     let file = Memory::default();
-    let tree = open_tree(file.clone(), 0, None).expect("opens");
+    let tree = open_tree(file.clone(), 0, None, &[]).expect("opens");
     commit(&tree, 0..200).expect("commits");
     let before = file.with(|(bytes, _)| bytes.clone());
     // Everything but the header goes back: pages that were used again get their old contents.
@@ -113,7 +113,7 @@ fn a_write_that_the_disk_has_lost_is_damage_and_never_the_rows_of_before() {
     assert!(tree.frames.damaged_at().is_some());
     // Nor when the file is opened again for what is intact.
     tree.frames.leave();
-    let again = open_tree(file, 0, Some(&tree));
+    let again = open_tree(file, 0, Some(&tree), &[]);
     let read = again.and_then(|again| again.touch(&[0], &[255], false, usize::MAX));
     assert!(read.is_err());
 }
@@ -121,14 +121,14 @@ fn a_write_that_the_disk_has_lost_is_damage_and_never_the_rows_of_before() {
 #[test]
 fn a_sync_that_finds_the_disk_full_takes_nothing_back_and_loses_nothing() {
     let file = Memory::default();
-    let tree = open_tree(file.clone(), 1 << 20, None).expect("opens");
+    let tree = open_tree(file.clone(), 1 << 20, None, &[]).expect("opens");
     commit(&tree, 0..10).expect("commits");
     file.with(|(_, is_full)| *is_full = true);
     let _ = commit(&tree, 10..20);
     assert!(tree.frames.is_full(), "it is a state, not an error");
     drop(tree);
     file.with(|(_, is_full)| *is_full = false);
-    let tree = open_tree(file, 1 << 20, None).expect("opens");
+    let tree = open_tree(file, 1 << 20, None, &[]).expect("opens");
     let rows = tree.reader().expect("reads");
     for i in 0..10u8 {
         let row = rows
@@ -142,14 +142,14 @@ fn a_sync_that_finds_the_disk_full_takes_nothing_back_and_loses_nothing() {
 #[test]
 fn a_tree_whose_file_was_opened_anew_reads_nothing_of_the_next_one() {
     let file = Memory::default();
-    let first = open_tree(file.clone(), 0, None).expect("a tree");
+    let first = open_tree(file.clone(), 0, None, &[]).expect("a tree");
     commit(&first, 0..40).expect("there is room");
     drop(first);
     // It has written nothing itself, and without a cache every block comes from the file.
-    let left = open_tree(file.clone(), 0, None).expect("the same tree");
+    let left = open_tree(file.clone(), 0, None, &[]).expect("the same tree");
     left.touch(b"", b"\xff", false, usize::MAX)
         .expect("its own");
-    let next = open_tree(file, 0, None).expect("the same tree");
+    let next = open_tree(file, 0, None, &[]).expect("the same tree");
     left.frames.leave();
     for i in 0..20 {
         commit(&next, i..i + 20).expect("there is room");

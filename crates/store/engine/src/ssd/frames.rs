@@ -31,7 +31,7 @@ use bytes::{Buf, BufMut};
 use plinth_runtime::disk::{BlockingFile, Synced};
 use redb::StorageBackend;
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::{fmt, io};
@@ -66,7 +66,9 @@ const SLOT: usize = 4096;
 const COPY: usize = 2048;
 const FRAMES_AT: u64 = 2 * SLOT as u64;
 const MAGIC: u64 = u64::from_le_bytes(*b"plinthFR");
-const FORMAT: u32 = 1;
+/// 2: there is a second tree, of rows that are kept twice. A version that does not know it would let it grow old.
+const FORMAT: u32 = 2;
+const FORMER: u32 = 1;
 const COPY_HEAD: usize = 24;
 const HEADER_MAX: usize = 1024;
 const NO_DAMAGE: u64 = u64::MAX;
@@ -135,6 +137,8 @@ pub(super) struct Frames<F: BlockFile> {
     without_room: Mutex<BTreeMap<u64, Box<[u8]>>>,
     damaged_at: AtomicU64,
     written: Mutex<Written>,
+    /// Blocks that were refused once. They are refused, also if they read well, until they are written again.
+    refused: Mutex<BTreeSet<u64>>,
     cold_reads: AtomicU64,
 }
 
@@ -156,6 +160,11 @@ fn frame_crc(block: u64, data: &[u8]) -> u32 {
 /// Where the frame of `block` is; block 0 is the header and has none.
 fn frame_at(block: u64) -> u64 {
     FRAMES_AT + (block - 1) * FRAME as u64
+}
+
+/// The block whose frame has this offset.
+fn block_at(at: u64) -> u64 {
+    at.saturating_sub(FRAMES_AT) / FRAME as u64 + 1
 }
 
 /// What a read has met: the frame at an offset of the file is damaged.
@@ -182,7 +191,8 @@ impl DamagedBlock {
 
 impl<F: BlockFile> Frames<F> {
     /// Opens the file. `before` are the frames of a tree that has left it: what they have written must still be there.
-    pub fn open(file: F, before: Option<&Self>) -> io::Result<Arc<Self>> {
+    /// `refused` are the offsets of frames that were found damaged before.
+    pub fn open(file: F, before: Option<&Self>, refused: &[u64]) -> io::Result<Arc<Self>> {
         let written = before.map(|before| before.written().map(|written| written.clone()));
         let physical_len = file.len()?;
         if physical_len > 0 {
@@ -215,6 +225,7 @@ impl<F: BlockFile> Frames<F> {
             without_room: Mutex::default(),
             damaged_at: AtomicU64::new(NO_DAMAGE),
             written: Mutex::new(written.transpose()?.unwrap_or_default()),
+            refused: Mutex::new(refused.iter().map(|at| block_at(*at)).collect()),
             cold_reads: AtomicU64::new(0),
         }))
     }
@@ -289,6 +300,11 @@ impl<F: BlockFile> Frames<F> {
         }
         // A read meanwhile may find either frame.
         self.written()?.forget(first, crcs.len());
+        let mut refused = self.refused.lock().map_err(poisoned)?;
+        if !refused.is_empty() {
+            refused.retain(|block| !(first..first + crcs.len() as u64).contains(block));
+        }
+        drop(refused);
         self.unless_full(|| self.file.write_all_at(frame_at(first), &frames))?;
         if !self.is_full() {
             self.written()?.remember(first, &crcs);
@@ -328,6 +344,16 @@ impl<F: BlockFile> Frames<F> {
 
     fn read_blocks(&self, first: u64, out: &mut [u8]) -> io::Result<()> {
         let count = out.len() / BLOCK;
+        let of_these = first..first + count as u64;
+        if let Some(block) = self
+            .refused
+            .lock()
+            .map_err(poisoned)?
+            .range(of_these)
+            .next()
+        {
+            return Err(self.damage(*block, "it was damaged before"));
+        }
         let expected = self.written()?.of(first, count);
         let mut frames = vec![0; count * FRAME];
         let cold_before = self.file.cold_reads();
@@ -388,7 +414,7 @@ fn decode_copy(copy: &[u8]) -> Option<(u64, &[u8])> {
     let mut head = copy;
     let (magic, format) = (head.get_u64_le(), head.get_u32_le());
     let (len, sequence) = (head.get_u32_le() as usize, head.get_u64_le());
-    if magic != MAGIC || format != FORMAT || len > HEADER_MAX {
+    if magic != MAGIC || ![FORMER, FORMAT].contains(&format) || len > HEADER_MAX {
         return None;
     }
     let end = COPY_HEAD + len;
@@ -514,5 +540,19 @@ impl<F: BlockFile> StorageBackend for Backend<F> {
         }
         self.0
             .write_blocks(check_alignment(offset, data.len())?, data)
+    }
+}
+
+/// Makes the headers of a file those of the former format.
+#[cfg(test)]
+pub(super) fn former_header(file: &mut [u8]) {
+    for copy in file[..2 * SLOT].chunks_exact_mut(COPY) {
+        let Some(len) = decode_copy(copy).map(|(_, header)| header.len()) else {
+            continue;
+        };
+        copy[8..12].copy_from_slice(&FORMER.to_le_bytes());
+        let end = COPY_HEAD + len;
+        let crc = crc32c::crc32c(&copy[..end]);
+        copy[end..end + 4].copy_from_slice(&crc.to_le_bytes());
     }
 }

@@ -2,7 +2,7 @@
 
 use plinth_client::Database;
 use plinth_coordination::{ClusterFile, Coordinators, election};
-use plinth_core::DatabaseConfig;
+use plinth_core::{DatabaseConfig, EngineKind};
 use plinth_protocol::control::{ChangeCoordinators, CreateDatabase, ProcessClass};
 use plinth_protocol::status::GetStatus;
 use plinth_rpc::{Place, Transport};
@@ -172,10 +172,15 @@ impl Cluster {
         self.create_as(mode, false).await
     }
 
-    /// With `force`: although coordinators do not answer.
+    /// With `force`: although coordinators do not answer. The mode may end with ` memory`, for that engine.
     pub async fn create_as(&self, mode: &str, force: bool) -> Option<Result<(), NotCreated>> {
+        let (mode, engine) = match mode.strip_suffix(" memory") {
+            Some(mode) => (mode, EngineKind::Memory),
+            None => (mode, DatabaseConfig::default().engine),
+        };
         let (replication, domain) = DatabaseConfig::parse_mode(mode).expect("a mode");
         let config = DatabaseConfig {
+            engine,
             replication,
             domain,
             logs: replication,

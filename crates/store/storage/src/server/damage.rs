@@ -4,6 +4,9 @@
 //! happens once for each place that is found.
 
 use super::Server;
+use crate::knobs::BYTE_SAMPLE_UNIT;
+use crate::sample::ByteSample;
+use crate::versioned::VersionedStore;
 use bytes::Bytes;
 use plinth_core::key::printable;
 use plinth_core::{Error, MutationRef, Result, Uid, Version};
@@ -66,7 +69,34 @@ impl LeftOut {
     }
 }
 
+/// The sample of sizes. Where its rows are damaged, sizes are told too small until others have the data.
+pub(super) async fn load_sample(store: &dyn VersionedStore) -> Result<ByteSample> {
+    loop {
+        let (sample, read) = ByteSample::load(store, BYTE_SAMPLE_UNIT.get());
+        match read {
+            Ok(()) => return Ok(sample),
+            // Its first row behind damage is met once: then the engine knows of it.
+            Err(error) if error.is_damage() && store.has_failed() => store.open_again().await?,
+            Err(error) if error.is_damage() => {
+                probe!("storage_has_a_part_of_its_sample");
+                return Ok(sample);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 impl Server {
+    /// What was known to be damaged before this start is refused again, and others get the data.
+    pub(super) fn tell_known_damage(&self) {
+        let files = self.store.damage();
+        if !files.parts.is_empty() {
+            probe!("storage_starts_with_known_damage");
+            let error = Error::checksum_failed;
+            self.role.damaged.set(Some(Damage { error, files }));
+        }
+    }
+
     /// Opens the engine's files again whenever damage is met, so that what is intact is served on. Returns the error
     /// with which that failed.
     pub(super) async fn open_again(&self) -> Error {

@@ -5,8 +5,8 @@ use crate::versioned::VersionedStore;
 use plinth_core::{Error, Result, Version};
 use plinth_engine::WriteBatch;
 
-const COMMITTED: &[u8] = b"\xff\xff/committed";
-const COMMITTED_END: &[u8] = b"\xff\xff/committed\0";
+pub(crate) const COMMITTED: &[u8] = b"\xff\xff/committed";
+pub(crate) const COMMITTED_END: &[u8] = b"\xff\xff/committed\0";
 
 /// Adds to a commit of the engine what was known to be committed before it.
 pub(super) fn put(known_committed: Version, batch: &mut WriteBatch) {
