@@ -257,7 +257,7 @@ fn footer(shown: &Shown, view: &View, seen: std::ops::Range<usize>, all: usize) 
         parts.push(format!("s sorts: {title}"));
         parts.push("r turns".into());
     }
-    if seen.end - seen.start + 1 < all {
+    if (seen.end + 1).saturating_sub(seen.start) < all {
         parts.push(format!(
             "{}-{} of {all}: arrows, page keys",
             seen.start, seen.end
@@ -428,6 +428,7 @@ mod tests {
             ..Shown::default()
         };
         let lines = screenful(&shown, &mut View::default(), (40, 10));
+        assert_eq!(lines[9], "q ends");
         assert_eq!(
             lines[..4],
             [

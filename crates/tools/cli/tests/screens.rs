@@ -148,7 +148,8 @@ fn a_shell_fails_as_it_does_although_one_of_its_statements_was_interrupted_befor
                 std::thread::sleep(Duration::from_millis(50));
             }
         };
-        says(&shell, "plinth>");
+        says(&shell, "`exit' leaves.");
+        std::thread::sleep(Duration::from_secs(1)); // until it reads
         if interrupts {
             shell.press("watch hello\r");
             std::thread::sleep(Duration::from_secs(1));
