@@ -85,7 +85,7 @@ fn a_service_without_its_majority_is_said_not_to_serve_wherever_one_looks() {
     );
     replicas.kill(1);
     replicas.kill(2);
-    let words = screen.await_text("cannot serve: 1 of 3", SOON);
+    let words = screen.await_text("cannot serve", SOON);
     assert!(
         words.contains("answer, and it does nothing without 2; start r1, r2"),
         "{words}"
@@ -152,9 +152,16 @@ fn a_shell_fails_as_it_does_although_one_of_its_statements_was_interrupted_befor
         std::thread::sleep(Duration::from_secs(1)); // until it reads
         if interrupts {
             shell.press("watch hello\r");
-            std::thread::sleep(Duration::from_secs(1));
-            shell.press("\x03");
-            says(&shell, "interrupted; the value has not changed");
+            // It may still be read, and then nothing is interrupted.
+            let begun = Instant::now();
+            while !shell
+                .written()
+                .contains("interrupted; the value has not changed")
+            {
+                assert!(begun.elapsed() < SOON, "{}", shell.written());
+                std::thread::sleep(Duration::from_secs(3));
+                shell.press("\x03");
+            }
         }
         shell.press("begin; set z 1; exit\r");
         let (code, said) = shell.ended(SOON);

@@ -68,6 +68,8 @@ fn may_fail(seen: &[Seen], coordinators: Vec<SocketAddr>, logs: Vec<SocketAddr>)
     left.min().unwrap_or(0)
 }
 
+const CANNOT_SERVE: &str = "cannot serve";
+
 /// What is missing if so few answer that the service cannot do anything.
 pub struct Lack {
     what: &'static str,
@@ -105,7 +107,7 @@ impl Lack {
         let Lack {
             what, there, all, ..
         } = self;
-        format!("cannot serve: {there} of {all} {what} answer")
+        format!("{CANNOT_SERVE}: {there} of {all} {what} answer")
     }
 
     /// What an operator should do.
@@ -175,6 +177,14 @@ pub fn state(seen: &Seen, lack: Option<&Lack>) -> String {
     match status.disk_full {
         true => format!("{state}; its disk is full"),
         false => state,
+    }
+}
+
+/// The same in a narrow column, beside which the reason stands.
+pub fn short_state(seen: &Seen, lack: Option<&Lack>) -> String {
+    match lack {
+        Some(_) if seen.serves() => CANNOT_SERVE.into(),
+        _ => state(seen, lack),
     }
 }
 
@@ -347,7 +357,8 @@ mod tests {
         };
         let servers = addresses(1..=3)
             .into_iter()
-            .map(|at| Interface::new(at, Uid(1)));
+            .zip(1..)
+            .map(|(at, id)| Interface::new(at, Uid(id)));
         let config = Config {
             loglet: Uid(1),
             sequencer: ([10, 0, 0, 1], 4700).into(),

@@ -2,7 +2,7 @@
 
 use super::Which;
 use super::service::{Seen, Service, ask, load};
-use super::state::{Lack, lease_holder, parts, state};
+use super::state::{Lack, lease_holder, parts, short_state, state};
 use plinth_delos::replica::messages::{AskLoad, EngineLoad, Load, ReplicaStatus};
 use plinth_measure::grouped;
 use plinth_runtime::metric::latency::bucket_of;
@@ -256,7 +256,7 @@ fn replica_cells(
     let texts = [name, address]
         .into_iter()
         .chain(counts)
-        .chain([state(seen, lack)]);
+        .chain([short_state(seen, lack)]);
     texts.map(Cell::text).collect()
 }
 
