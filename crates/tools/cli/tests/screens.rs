@@ -1,6 +1,6 @@
 //! What a person sees at a terminal while a cluster is down, and goes, and comes back.
 
-use crate::common::replicas::Replicas;
+use crate::common::replicas::{Replicas, plinth};
 use crate::common::screen::{COLUMNS, Screen};
 use crate::common::{Cluster, error_line, json_error, text};
 use serde_json::Value;
@@ -104,7 +104,7 @@ fn a_service_without_its_majority_is_said_not_to_serve_wherever_one_looks() {
     assert!(error_line(&status).ends_with("start r1, r2\n"));
     let shown = text(&status.stdout);
     assert!(shown.contains(", cannot serve: 1 of 3 "), "{shown}");
-    let top = service.run("top", &["--json"]);
+    let top = plinth(&["top", "-C", &file, "--json"]);
     assert_eq!(document(&top.stdout)["advice"][0], advice);
     assert!(json_error(&top).ends_with("start r1, r2"));
 
@@ -149,7 +149,7 @@ fn a_shell_fails_as_it_does_although_one_of_its_statements_was_interrupted_befor
             }
         };
         says(&shell, "`exit' leaves.");
-        std::thread::sleep(Duration::from_secs(1)); // until it reads
+        std::thread::sleep(Duration::from_secs(4)); // until it reads
         if interrupts {
             shell.press("watch hello\r");
             // It may still be read, and then nothing is interrupted.
@@ -163,6 +163,7 @@ fn a_shell_fails_as_it_does_although_one_of_its_statements_was_interrupted_befor
                 shell.press("\x03");
             }
         }
+        std::thread::sleep(Duration::from_secs(4)); // it asks the terminal where it is, which says nothing
         shell.press("begin; set z 1; exit\r");
         let (code, said) = shell.ended(SOON);
         assert_eq!(code, Some(1), "{interrupts}: {said}");
