@@ -68,7 +68,14 @@ fn parse_part(name: &str) -> Result<Asked, String> {
 
 pub fn run(arguments: &Arguments) -> Outcome {
     if arguments.parts.contains(&Asked::List) {
-        for part in Part::ALL {
+        let all = Part::ALL.iter();
+        if arguments.json {
+            let all = all.map(|of| serde_json::json!({"name": of.name(), "about": of.about()}));
+            let all: Vec<_> = all.collect();
+            println!("{}", serde_json::json!({ "parts": all }));
+            return Ok(());
+        }
+        for part in all {
             println!("{:<14} {}", part.name(), part.about());
         }
         return Ok(());

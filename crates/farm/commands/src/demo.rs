@@ -8,6 +8,7 @@
 use super::drive::{Drive, master};
 use super::fleet::{FirstPort, Shape};
 use super::keeping::Keeping;
+use plinth_runtime::net::Chosen;
 use plinth_runtime::{Duration, Instant, now, sleep};
 use plinth_terminal::Outcome;
 use plinth_terminal::children::stop;
@@ -153,7 +154,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         let shape = shape(arguments.keeping);
         let first = FirstPort {
             port: arguments.port,
-            default: PORT,
+            by: Chosen::flag("--port", arguments.port == PORT),
         };
         let drive = Drive::prepare("demo", shape, first).await;
         let drive = drive.map_err(|line| format!("farm demo: {line}"))?;

@@ -1,21 +1,26 @@
 //! `plinth farm dev`: a fresh cluster of the in-memory engine, whose machines are child processes. One that dies
 //! is started again. When this process ends, for any reason, the others end too.
 
-use super::fleet::{FirstPort, Fleet, Shape};
+use super::fleet::{FirstPort, Fleet, Pages, Shape};
+use super::former;
 use super::keeping::{Backups, Keeping};
 use plinth_coordination::Tenant;
 use plinth_farm_server::Survey;
+use plinth_runtime::net::Chosen;
 use plinth_terminal::Outcome;
 use plinth_terminal::children::{keep_alive, stop};
 use plinth_terminal::connect::block_on;
 use plinth_terminal::numbers::within;
 use plinth_terminal::process::unless_interrupted;
+use plinth_terminal::remembered::{Remembered, chosen};
 use plinth_terminal::wording::{counted, pasted};
 use std::path::PathBuf;
 
 const REPLICATION_MAX: u16 = 3;
+const MACHINES: u16 = 3;
 /// Of the first machine.
 const PORT: u16 = 4500;
+const PAGES: &str = "--pages-port";
 /// More machines than this are for several hosts.
 const MACHINES_MAX: i64 = 16;
 
@@ -35,14 +40,16 @@ pub struct Arguments {
     /// Directory for all files
     #[arg(long, value_name = "DIR", default_value = "plinth-data")]
     data_dir: PathBuf,
-    /// Machines; each takes two ports
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u16>(1..=MACHINES_MAX))]
-    machines: u16,
-    /// Port of the first machine; the others take the ports after it
-    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = within::<u16>(1..))]
-    port: u16,
-    /// Port of the first machine's page of metrics (/metrics, for Prometheus); the others take the ports after it
-    #[arg(long, alias = "metrics-port", value_name = "PORT", value_parser = within::<u16>(1..))]
+    /// Machines; each takes two ports [default: 3, or those of the durable cluster in the directory]
+    #[arg(long, value_name = "N", value_parser = within::<u16>(1..=MACHINES_MAX))]
+    machines: Option<u16>,
+    /// Port of the first machine; the others take the ports after it [default: 4500, or that of the durable cluster in
+    /// the directory]
+    #[arg(long, value_name = "PORT", value_parser = within::<u16>(1..))]
+    port: Option<u16>,
+    /// Port of the first machine's page of metrics (/metrics, for Prometheus); the others take the ports after it; 0:
+    /// none any more [default: none, or that of the durable cluster in the directory]
+    #[arg(long, alias = "metrics-port", value_name = "PORT", value_parser = within::<u16>(0..))]
     pages_port: Option<u16>,
     /// Do not restart a machine that has died
     #[arg(long)]
@@ -65,19 +72,32 @@ pub fn run(arguments: &Arguments) -> Outcome {
 }
 
 async fn serve(arguments: &Arguments, keeping: Keeping) -> Outcome {
-    let (machines, port) = (arguments.machines, arguments.port);
-    let (directory, pages_port) = (&arguments.data_dir, arguments.pages_port);
+    let directory = &arguments.data_dir;
     Tenant::Farm.check(directory).await?;
-    let default = PORT;
-    let first = FirstPort { port, default };
-    let fleet = Fleet::prepare(
-        directory,
-        shape(machines, keeping),
-        first,
-        pages_port,
-        false,
-    )
-    .await?;
+    let there = former::there(directory).await?;
+    let beside = directory.join("dev.json");
+    // Without a disk nothing goes on.
+    let mut ports = match there {
+        Some(_) => Remembered::load(beside).await?,
+        None => Remembered::none(beside),
+    };
+    let machines = there.map(|there| there.machines);
+    let machines = arguments.machines.or(machines).unwrap_or(MACHINES);
+    let port = there.and_then(|there| there.port);
+    let first = FirstPort {
+        port: arguments.port.or(port).unwrap_or(PORT),
+        by: match (arguments.port, port) {
+            (None, Some(_)) => Chosen::Kept("--data-dir"),
+            (said, _) => Chosen::flag("--port", said.is_none()),
+        },
+    };
+    let port = first.port;
+    let pages = Pages {
+        port: ports.port(PAGES, arguments.pages_port),
+        by: chosen(PAGES, arguments.pages_port),
+    };
+    let fleet = Fleet::prepare(directory, shape(machines, keeping), first, pages, false).await?;
+    ports.save().await?;
     let mut children = Vec::new();
     let work = async {
         let seen = fleet.start_all(&mut children).await?;

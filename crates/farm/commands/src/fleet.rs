@@ -3,6 +3,7 @@
 //! ```text
 //! DIR/plinth.cluster       the cluster file
 //! DIR/plinth.keys          its keys
+//! DIR/dev.json             the port of the pages of a durable one, as it was said last
 //! DIR/plinth.lock          keeps a second cluster out of the directory
 //! DIR/farm-ID/             data directories and traces of the processes; removed at the end, unless it is durable
 //! /dev/shm/plinth-farm-…   their memories; removed at the end
@@ -20,7 +21,7 @@ use plinth_runtime::net::Chosen;
 use plinth_runtime::{Duration, Either, now, race, sleep};
 use plinth_terminal::children::{self, CHECK_INTERVAL, Supervised, first_end};
 use plinth_terminal::ports::Claims;
-use plinth_terminal::{Outcome, keys};
+use plinth_terminal::{Outcome, keys, leavings};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -70,29 +71,36 @@ pub struct Fleet {
     _claims: Claims,
 }
 
-/// The port of the first machine, and the one without `--port`.
+/// The port of the first machine.
 #[derive(Clone, Copy)]
 pub struct FirstPort {
     pub port: u16,
-    pub default: u16,
+    pub by: Chosen,
+}
+
+/// The port of the first machine's page, if they have any.
+#[derive(Clone, Copy, Default)]
+pub struct Pages {
+    pub port: Option<u16>,
+    pub by: Chosen,
 }
 
 /// Where so many machines will listen: each at two ports, and perhaps at one for its page.
 fn listeners(
     first: FirstPort,
-    pages_port: Option<u16>,
+    pages: Pages,
     machines: u16,
 ) -> impl Iterator<Item = (SocketAddr, Chosen)> {
-    let by = Chosen::flag("--port", first.port == first.default);
     let own = (0..machines).flat_map(move |i| {
         let at = address(first.port, i);
-        [at, SocketAddr::new(at.ip(), at.port() + 1)].map(|at| (at, by))
+        [at, SocketAddr::new(at.ip(), at.port() + 1)].map(|at| (at, first.by))
     });
-    let pages = pages_port.into_iter().flat_map(move |port| {
+    let pages_by = pages.by;
+    let pages = pages.port.into_iter().flat_map(move |port| {
         let ports = (port..=u16::MAX).take(usize::from(machines));
-        ports.map(|port| {
+        ports.map(move |port| {
             let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
-            (at, Chosen::By("--pages-port"))
+            (at, pages_by)
         })
     });
     own.chain(pages)
@@ -118,7 +126,7 @@ impl Fleet {
         above: &Path,
         shape: Shape,
         first: FirstPort,
-        pages_port: Option<u16>,
+        pages: Pages,
         works: bool,
     ) -> Outcome<Fleet> {
         shape.keeping.check()?;
@@ -143,7 +151,7 @@ impl Fleet {
         if lock.is_some() {
             former::await_end(above, &path, memory_of).await;
         }
-        let claims = Claims::of(listeners(first, pages_port, shape.machines))?;
+        let claims = Claims::of(listeners(first, pages, shape.machines))?;
         let (is_kept, kept_id) = (kept.is_some(), kept.clone().unwrap_or_default());
         let id = kept.unwrap_or_else(|| format!("{:016x}", plinth_runtime::random::u64()));
         if lock.is_some() {
@@ -167,12 +175,17 @@ impl Fleet {
         file.save(&path).await.map_err(cannot)?;
         keys::make_closed(&path)?;
         file.keys = key_file::keyring(&path).await?;
+        let memory = memory_directory(&file);
+        leavings::note_directory(&memory);
+        if !shape.keeping.durable {
+            leavings::note_directory(&directory);
+        }
         Ok(Fleet {
-            memory: memory_directory(&file),
+            memory,
             path,
             directory,
             first_port,
-            pages_port,
+            pages_port: pages.port,
             shape,
             is_kept,
             works,
@@ -290,7 +303,8 @@ impl Running {
             plinth_terminal::say!("plinth: {line}");
         }
         let above = std::env::temp_dir().join(format!("{begin}{}", std::process::id()));
-        let fleet = Fleet::prepare(&above, shape, first, None, works).await?;
+        leavings::note_directory(&above);
+        let fleet = Fleet::prepare(&above, shape, first, Pages::default(), works).await?;
         Ok(Running {
             fleet,
             children: Vec::new(),

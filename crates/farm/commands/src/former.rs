@@ -58,9 +58,7 @@ pub async fn kept(above: &Path, path: &Path, wanted: Wanted) -> Outcome<Option<S
     let Some(former) = former(above, path).await? else {
         return Ok(None);
     };
-    let directory = directory(above, &former.id);
-    let machines = (0..u16::MAX).take_while(|i| has_disk(&machine(&directory, *i)));
-    let machines = machines.count();
+    let machines = usize::from(machines_of(above, &former));
     if machines == 0 {
         return Ok(None);
     }
@@ -80,6 +78,32 @@ pub async fn kept(above: &Path, path: &Path, wanted: Wanted) -> Outcome<Option<S
          with --data-dir",
         above.display()
     ))
+}
+
+/// The durable cluster in a directory, as far as `dev` can go on with it.
+#[derive(Clone, Copy)]
+pub struct There {
+    pub machines: u16,
+    /// Of the first of them.
+    pub port: Option<u16>,
+}
+
+/// The durable cluster in the directory, if there is one.
+pub async fn there(above: &Path) -> Outcome<Option<There>> {
+    let path = above.join(cluster_file::DEFAULT_NAME);
+    let Some(former) = former(above, &path).await? else {
+        return Ok(None);
+    };
+    let machines = machines_of(above, &former);
+    let port = former.addresses().first().map(SocketAddr::port);
+    Ok((machines > 0).then_some(There { machines, port }))
+}
+
+/// Its machines that have data on disk.
+fn machines_of(above: &Path, former: &ClusterFile) -> u16 {
+    let directory = directory(above, &former.id);
+    let machines = (0..u16::MAX).take_while(|i| has_disk(&machine(&directory, *i)));
+    machines.count() as u16
 }
 
 const END_LIMIT: Duration = Duration::from_secs(5);

@@ -67,7 +67,7 @@ fn own_address(to: SocketAddr) -> Outcome<IpAddr> {
 
 pub fn run(arguments: Arguments) -> Outcome {
     let outcome = block_on(serve(&arguments));
-    let outcome = outcome.map_err(|line| format!("farm cli: {line}"));
+    let outcome = outcome.map_err(|line| runner::placed("farm cli", line));
     let outcome = runner::told(outcome, arguments.form.chosen());
     if let Err(line) = &outcome
         && arguments.exec.is_none()

@@ -17,6 +17,7 @@
 //! | `join`, `access` | a process becomes a member, with an engine; its transactions |
 //! | `root` | where everything in a cluster is found |
 //! | `process` | a server: from its start to its end |
+//! | `pauses` | how long a process has stood still |
 //! | `guest` | a member without data, for shells |
 //! | `room` | whether processes have room for their memories in a cluster, before it is made |
 //! | `messages`, `status` | what a process says of itself |
@@ -35,6 +36,7 @@ mod join;
 mod machine;
 mod messages;
 mod metrics;
+mod pauses;
 mod plan;
 mod process;
 mod room;

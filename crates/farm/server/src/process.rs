@@ -3,6 +3,7 @@
 use crate::denial::{caller, denial, other_state, silent_coordinators};
 use crate::join::{Joined, Joining};
 use crate::machine::{self, Held, Number};
+use crate::pauses::Pauses;
 use crate::plan::{self, Asked, Plan, memory_socket, service_address};
 use crate::status::{Own, shares};
 use crate::survey::{ask, counted, survey};
@@ -415,6 +416,9 @@ async fn live_once(
         async move { follow(&told, &owner, &tell).await },
     );
     tasks.spawn("farm root", keep_root(joined.clone(), sizes));
+    let pauses = Rc::new(Pauses::new());
+    let noting = pauses.clone();
+    tasks.spawn("farm pauses", async move { match noting.note().await {} });
     let (file, told, tell) = (config.cluster.clone(), joined.clone(), config.tell.clone());
     tasks.spawn("farm gone", async move {
         tell_if_gone(&told, &file, &tell).await
@@ -436,7 +440,7 @@ async fn live_once(
     };
     match race(leaving, working).await {
         Either::Left(()) => {
-            let end = end_of(&joined, does_work);
+            let end = end_of(&joined, &pauses, does_work);
             match &end {
                 End::Over(_) => (),
                 End::Restore(line) => {
@@ -503,7 +507,7 @@ async fn join(
 }
 
 /// How the life of a machine has ended that has left.
-fn end_of(joined: &Joined, does_work: bool) -> End {
+fn end_of(joined: &Joined, pauses: &Pauses, does_work: bool) -> End {
     let number = joined.local().machine().0;
     if let Some(why) = joined.node.disk_failed().get() {
         return End::Over(Err(format!("machine {number}: {why}")));
@@ -512,8 +516,12 @@ fn end_of(joined: &Joined, does_work: bool) -> End {
     if why == Some(Left::Taken) && joined.may_renumber {
         return End::Renumber;
     }
-    let line = why.as_ref().map(Left::to_string).unwrap_or_default();
-    let line = format!("machine {number} has left: {line}");
+    let view = joined.view().get().filter(|_| why == Some(Left::Removed));
+    let lease = view.map(|view| Duration::from_nanos(view.record.cluster.lease_ns));
+    let cause = lease.and_then(|lease| pauses.cause(lease));
+    let why_left = why.iter().map(Left::to_string);
+    let line: Vec<String> = cause.into_iter().chain(why_left).collect();
+    let line = format!("machine {number} has left: {}", line.join("; "));
     match why == Some(Left::Restore) && !does_work {
         true => End::Restore(line),
         false => End::Over(Err(line)),

@@ -205,12 +205,23 @@ pub fn run(Commands { command }: Commands<Command>) -> Outcome {
     }
 }
 
+fn list(json: bool) {
+    let all = Workload::all().into_iter().map(|of| (of.name, of.about));
+    let any = ("reads-N", "the same with any other share of reads");
+    let all = all.chain([(any.0.to_owned(), any.1.to_owned())]);
+    match json {
+        true => {
+            let all = all.map(|(name, about)| serde_json::json!({"name": name, "about": about}));
+            let all: Vec<Value> = all.collect();
+            println!("{}", serde_json::json!({ "workloads": all }));
+        }
+        false => all.for_each(|(name, about)| println!("{name:<12} {about}")),
+    }
+}
+
 fn measure(arguments: &Run) -> Outcome {
     if arguments.workloads.iter().any(|name| name == "list") {
-        for workload in Workload::all() {
-            println!("{:<12} {}", workload.name, workload.about);
-        }
-        println!("{:<12} the same with any other share of reads", "reads-N");
+        list(arguments.json);
         return Ok(());
     }
     if arguments.servers.is_empty() {

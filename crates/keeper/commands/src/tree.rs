@@ -73,13 +73,18 @@ pub fn list(arguments: &ListArguments) -> Outcome {
         }
         Ok(trees)
     })?;
-    for (tree, state) in &trees {
-        match arguments.json {
-            true => println!("{}", serde_json::json!({ "tree": tree, "state": state })),
-            false => println!("{tree}  {state}"),
-        }
+    if arguments.json {
+        let listed = trees.iter();
+        let listed =
+            listed.map(|(tree, state)| serde_json::json!({ "tree": tree, "state": state }));
+        let listed: Vec<_> = listed.collect();
+        println!("{}", serde_json::json!({ "trees": listed }));
+        return Ok(());
     }
-    if trees.is_empty() && !arguments.json {
+    for (tree, state) in &trees {
+        println!("{tree}  {state}");
+    }
+    if trees.is_empty() {
         plinth_terminal::say!("there is no tree; a gateway makes one: `plinth keeper server'");
     }
     Ok(())
@@ -106,6 +111,8 @@ pub fn status(arguments: &StatusArguments) -> Outcome {
     }
     match found.state {
         State::Whole => Ok(()),
+        // Programs look for what has failed in one place.
+        state if arguments.json => Err(format!("tree `{}': {state}", tree.tree)),
         _ => Err(String::new()), // it was said
     }
 }

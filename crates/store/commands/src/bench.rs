@@ -216,7 +216,14 @@ fn parse_workload(name: &str) -> Result<String, String> {
 
 fn run_workload(arguments: Run) -> Outcome {
     if arguments.workload == "list" {
-        for workload in Workload::all() {
+        let all = Workload::all().iter();
+        if arguments.json {
+            let all = all.map(|of| serde_json::json!({"name": of.name, "about": of.about}));
+            let all: Vec<Value> = all.collect();
+            println!("{}", serde_json::json!({ "workloads": all }));
+            return Ok(());
+        }
+        for workload in all {
             println!("{:<18} {}", workload.name, workload.about);
         }
         return Ok(());

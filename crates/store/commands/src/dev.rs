@@ -32,6 +32,7 @@ use plinth_terminal::connect::{self, Connection, telling};
 use plinth_terminal::numbers::within;
 use plinth_terminal::ports::Claims;
 use plinth_terminal::process::unless_interrupted;
+use plinth_terminal::remembered::chosen;
 use plinth_terminal::wording::{counted, pasted};
 use plinth_terminal::{Outcome, keys};
 use std::collections::BTreeSet;
@@ -81,8 +82,9 @@ struct Arguments {
     /// Cache of each server, in MiB
     #[arg(long, value_name = "N", default_value_t = DEFAULT_CACHE_MIB, value_parser = within::<u64>(1..=1 << 20))]
     cache_mib: u64,
-    /// Port of the first server's metrics page (/metrics, for Prometheus); the others take the ports after it
-    #[arg(long, alias = "metrics-port", value_name = "PORT", value_parser = within::<u16>(1..))]
+    /// Port of the first server's metrics page (/metrics, for Prometheus); the others take the ports after it; 0: none
+    /// any more [default: none, or that of the cluster in the directory]
+    #[arg(long, alias = "metrics-port", value_name = "PORT", value_parser = within::<u16>(0..))]
     pages_port: Option<u16>,
     /// Port for ZooKeeper's clients: a gateway that keeps its nodes in this cluster; 0: none any more [default: none,
     /// or that of the cluster in the directory]
@@ -114,6 +116,8 @@ struct Plan {
     engine: EngineKind,
     /// Of the gateway for ZooKeeper's clients.
     keeper_port: Option<u16>,
+    /// Of the first server's page.
+    pages_port: Option<u16>,
 }
 
 impl Plan {
@@ -133,6 +137,7 @@ impl Plan {
             replication: arguments.replication.unwrap_or(self.replication),
             engine: arguments.engine.unwrap_or(self.engine),
             zookeeper_port: self.keeper_port,
+            pages_port: self.pages_port,
         }
     }
 }
@@ -209,6 +214,11 @@ async fn checked_plan(arguments: &Arguments, claims: &mut Claims) -> Outcome<Pla
     Ok(plan)
 }
 
+/// The port that is said, or the last one; 0 is none any more.
+fn said_or(said: Option<u16>, last: Option<u16>) -> Option<u16> {
+    said.or(last).filter(|port| *port > 0)
+}
+
 async fn plan(arguments: &Arguments) -> Outcome<Plan> {
     let there = ports_in(&arguments.data_dir).await?;
     let made = Made::load(&arguments.data_dir).await?;
@@ -224,10 +234,8 @@ async fn plan(arguments: &Arguments) -> Outcome<Plan> {
         },
         replication: made.map_or(1, |made| made.replication),
         engine: made.map_or(EngineKind::Ssd, |made| made.engine),
-        keeper_port: match arguments.keeper_port {
-            Some(port) => (port > 0).then_some(port),
-            None => made.and_then(|made| made.zookeeper_port),
-        },
+        keeper_port: said_or(arguments.keeper_port, made.and_then(|of| of.zookeeper_port)),
+        pages_port: said_or(arguments.pages_port, made.and_then(|of| of.pages_port)),
     };
     let copies = arguments.replication.unwrap_or(plan.replication);
     if u32::from(plan.processes) < copies {
@@ -258,15 +266,13 @@ async fn plan(arguments: &Arguments) -> Outcome<Plan> {
 fn listeners(arguments: &Arguments, plan: &Plan) -> Vec<(SocketAddr, Chosen)> {
     let addresses = plan.addresses();
     let own = addresses.iter().map(|at| (*at, plan.port_by));
-    let pages = arguments.pages_port.into_iter().flat_map(|first| {
+    let pages_by = chosen("--pages-port", arguments.pages_port);
+    let pages = plan.pages_port.into_iter().flat_map(|first| {
         (first..=u16::MAX)
             .take(addresses.len())
-            .map(|port| (port, Chosen::By("--pages-port")))
+            .map(|port| (port, pages_by))
     });
-    let keeper_by = match arguments.keeper_port {
-        Some(_) => Chosen::By("--zookeeper-port"),
-        None => Chosen::Remembered("--zookeeper-port"),
-    };
+    let keeper_by = chosen("--zookeeper-port", arguments.keeper_port);
     let keeper = plan.keeper_port.map(|port| (port, keeper_by));
     let local = |(port, by)| (SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port), by);
     own.chain(pages.chain(keeper).map(local)).collect()
@@ -314,10 +320,11 @@ async fn prepare(arguments: &Arguments, path: &Path, plan: &Plan) -> Outcome<Clu
             format!("data directory {directory}: {error}; or choose another with --data-dir")
         })?;
         check_servers(arguments, &there, &wanted).await?;
-        if arguments.keeper_port.is_some() {
+        if arguments.keeper_port.or(arguments.pages_port).is_some() {
             let made = Made::load(&arguments.data_dir).await?;
             let made = Made {
                 zookeeper_port: plan.keeper_port,
+                pages_port: plan.pages_port,
                 ..made.unwrap_or_else(|| plan.made(arguments))
             };
             made.save(&arguments.data_dir).await?;
@@ -562,7 +569,7 @@ fn start(arguments: &Arguments, plan: &Plan, cluster: &Path, i: u16) -> Outcome<
     let (what, listen) = match plan.keeper_port.filter(|_| i == plan.processes) {
         None => {
             command.arg("server");
-            add_server(&mut command, arguments, plan.address(i), i);
+            add_server(&mut command, arguments, plan, i);
             ("server", plan.address(i))
         }
         Some(port) => {
@@ -584,9 +591,10 @@ fn start(arguments: &Arguments, plan: &Plan, cluster: &Path, i: u16) -> Outcome<
     Supervised::start(format!("the {what} at {listen}"), &mut command)
 }
 
-fn add_server(command: &mut Command, arguments: &Arguments, listen: SocketAddr, i: u16) {
+fn add_server(command: &mut Command, arguments: &Arguments, plan: &Plan, i: u16) {
+    let listen = plan.address(i);
     let directory = arguments.data_dir.join(listen.port().to_string());
-    if let Some(port) = arguments.pages_port {
+    if let Some(port) = plan.pages_port {
         let page = SocketAddr::new(listen.ip(), port + i);
         command.args(["--pages", &page.to_string()]);
     }
@@ -661,7 +669,8 @@ mod tests {
     }
 
     #[test]
-    fn the_port_of_zookeeper_s_clients_is_remembered_until_another_or_none_is_said() {
+    fn the_ports_of_zookeeper_s_clients_and_of_pages_are_remembered_until_others_or_none_are_said()
+    {
         let name = format!("plinth-dev-remembers-{}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         let path = directory.join(cluster_file::DEFAULT_NAME);
@@ -673,18 +682,21 @@ mod tests {
                     .map_err(cannot_use(&directory))?;
                 let plan = plan(&arguments).await?;
                 prepare(&arguments, &path, &plan).await?;
-                Ok::<_, String>(plan.keeper_port)
+                Ok::<_, String>((plan.keeper_port, plan.pages_port))
             };
-            for (words, port) in [
-                ("", None),
-                ("--zookeeper-port 2181", Some(2181)),
-                ("", Some(2181)),
-                ("--zookeeper-port 2182", Some(2182)),
-                ("", Some(2182)),
-                ("--zookeeper-port 0", None),
-                ("", None),
+            for (words, ports) in [
+                ("", (None, None)),
+                ("--zookeeper-port 2181", (Some(2181), None)),
+                ("", (Some(2181), None)),
+                ("--pages-port 8080", (Some(2181), Some(8080))),
+                ("--zookeeper-port 2182", (Some(2182), Some(8080))),
+                ("", (Some(2182), Some(8080))),
+                ("--zookeeper-port 0", (None, Some(8080))),
+                ("", (None, Some(8080))),
+                ("--pages-port 0", (None, None)),
+                ("", (None, None)),
             ] {
-                assert_eq!(prepared(words).await?, port, "{words}");
+                assert_eq!(prepared(words).await?, ports, "{words}");
             }
             Ok(())
         })

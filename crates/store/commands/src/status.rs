@@ -4,12 +4,13 @@ pub mod page;
 mod summary;
 
 use plinth_protocol::status::GetStatus;
+use plinth_rpc::Place;
 use plinth_runtime::Duration;
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
-use plinth_terminal::status::{available, unread_data};
+use plinth_terminal::status::{ERROR, available, unread_data, with_verdict};
 use plinth_terminal::wrap;
-use serde_json::Value;
+use serde_json::{Value, json};
 pub use summary::{bytes, limit, rate, summary};
 
 /// Pause before a status is asked for again that surprises.
@@ -40,12 +41,14 @@ plinth_terminal::command!(
 fn run(arguments: Arguments) -> Outcome {
     connect::block_on(async {
         let connection = arguments.cluster.open().await?;
-        let document = connection.telling(fetch(&connection)).await?;
         if arguments.json {
-            println!("{document:#}");
-        } else {
-            wrap::print(&summary(&document, &connection.path.display().to_string()));
+            let document = connection.telling(fetch_or_known(&connection)).await;
+            println!("{:#}", with_verdict(document.clone()));
+            return available(&document);
         }
+        let document = connection.telling(fetch(&connection)).await?;
+        let path = connection.path.display().to_string();
+        wrap::print(&summary(&document, &path));
         available(&document)
     })
 }
@@ -68,4 +71,38 @@ pub async fn fetch(connection: &Connection) -> Outcome<Value> {
         plinth_client::status_of_client(transport, coordinators, Some(&document["cluster"]));
     document["client"] = client.await;
     Ok(document)
+}
+
+/// The same for programs: if no controller tells its report, what this client knows, with the reason.
+pub async fn fetch_or_known(connection: &Connection) -> Value {
+    match fetch(connection).await {
+        Ok(document) => document,
+        Err(line) => known(connection, line).await,
+    }
+}
+
+/// What is known without a controller: the coordinators of the cluster file, which of them answer, why there is no
+/// more, and what to do.
+async fn known(connection: &Connection, line: String) -> Value {
+    let (transport, coordinators) = (&connection.transport, &connection.coordinators);
+    let client = plinth_client::status_of_client(transport, coordinators, None).await;
+    let (file, listed) = (coordinators.file(), &client["coordinators"]["coordinators"]);
+    let is_away =
+        |(place, of): &(&Place, &Value)| of["reachable"] == false && !transport.is_denied(place);
+    let listed = listed.as_array().into_iter().flatten();
+    let away: Vec<String> = (file.coordinators.iter().zip(listed))
+        .filter(is_away)
+        .map(|(place, _)| place.to_string())
+        .collect();
+    let (all, majority) = (file.coordinators.len(), file.majority());
+    let advice = (all - away.len() < majority).then(|| {
+        format!(
+            "start the servers at {}: of {all} coordinators {majority} must answer",
+            away.join(", ")
+        )
+    });
+    json!({
+        "client": client, "cluster": {"database_available": false, "layers": {"_valid": false}}, ERROR: line,
+        "advice": advice.as_slice(),
+    })
 }

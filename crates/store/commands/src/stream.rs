@@ -14,7 +14,7 @@ use plinth_terminal::numbers::{bytes_within, seconds_within, within};
 use plinth_terminal::text::without_mark;
 use plinth_terminal::wording::counted;
 use plinth_terminal::{Outcome, interrupts};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io::BufRead;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -371,49 +371,63 @@ impl List {
                 let stream = tr.open_stream(&info.name).await?;
                 let range = plinth_core::streams::entries_range(stream.id());
                 let size = tr.get_estimated_range_size_bytes(range.begin, range.end);
-                let (bytes, consumers) = (size.await?, stream.lags(&tr).await?);
-                rows.push((info, bytes, consumers));
+                let (bytes, consumers) = (size.await?, stream.lags(&tr).await?.into_iter());
+                let seconds = |versions: i64| versions as f64 / VERSIONS_PER_SECOND as f64;
+                let consumers =
+                    consumers.map(|(who, at, behind)| (printable(&who), at, seconds(behind)));
+                rows.push(Listed {
+                    name: printable(&info.name),
+                    record: info.record,
+                    bytes,
+                    consumers: consumers.collect(),
+                });
             }
             Ok(rows)
         });
         let rows = listed.await.map_err(connect::explain)?;
-        let seconds = |versions: i64| versions as f64 / VERSIONS_PER_SECOND as f64;
-        for (info, bytes, consumers) in rows {
-            let (name, record) = (printable(&info.name), &info.record);
-            let consumers: Vec<_> = consumers
-                .iter()
-                .map(|(who, at, behind)| (printable(who), *at, seconds(*behind)))
-                .collect();
-            if self.json {
-                let consumers = consumers.iter().map(|(who, at, lag_s)| {
-                    json!({"name": who, "position": hex(*at), "lag_seconds": lag_s})
-                });
-                let ranges = record.ranges.iter();
-                let ranges = ranges.map(|range| [printable(&range.begin), printable(&range.end)]);
-                println!(
-                    "{}",
-                    json!({
-                        "name": name, "kind": record.kind.name(), "bytes": bytes,
-                        "bytes_max": record.bytes_max, "seconds_max": record.seconds_max,
-                        "ranges": ranges.collect::<Vec<_>>(),
-                        "consumers": consumers.collect::<Vec<_>>(),
-                    })
-                );
-                continue;
-            }
-            println!(
-                "{name}  {}  {bytes} bytes  {}",
-                record.kind.name(),
-                limits(record)
-            );
-            for range in &record.ranges {
-                println!("  keys {}", keys_of(range));
-            }
-            for (who, _, lag_s) in consumers {
-                println!("  consumer {who}, {lag_s:.1} s behind");
-            }
+        if self.json {
+            let rows: Vec<Value> = rows.iter().map(Listed::json).collect();
+            println!("{}", json!({ "streams": rows }));
+            return Ok(());
         }
+        rows.iter().for_each(Listed::print);
         Ok(())
+    }
+}
+
+/// A stream, as it is listed.
+struct Listed {
+    name: String,
+    record: plinth_core::streams::StreamRecord,
+    bytes: i64,
+    /// With their positions, and how many seconds they are behind.
+    consumers: Vec<(String, Position, f64)>,
+}
+
+impl Listed {
+    fn json(&self) -> Value {
+        let consumers = self.consumers.iter().map(
+            |(who, at, lag_s)| json!({"name": who, "position": hex(*at), "lag_seconds": lag_s}),
+        );
+        let ranges = self.record.ranges.iter();
+        let ranges = ranges.map(|range| [printable(&range.begin), printable(&range.end)]);
+        json!({
+            "name": self.name, "kind": self.record.kind.name(), "bytes": self.bytes,
+            "bytes_max": self.record.bytes_max, "seconds_max": self.record.seconds_max,
+            "ranges": ranges.collect::<Vec<_>>(),
+            "consumers": consumers.collect::<Vec<_>>(),
+        })
+    }
+
+    fn print(&self) {
+        let (kind, limits) = (self.record.kind.name(), limits(&self.record));
+        println!("{}  {kind}  {} bytes  {limits}", self.name, self.bytes);
+        for range in &self.record.ranges {
+            println!("  keys {}", keys_of(range));
+        }
+        for (who, _, lag_s) in &self.consumers {
+            println!("  consumer {who}, {lag_s:.1} s behind");
+        }
     }
 }
 

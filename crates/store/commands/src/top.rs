@@ -2,7 +2,6 @@
 
 use crate::status::{self, bytes, rate};
 use plinth_measure::grouped;
-use plinth_runtime::{Duration, Either, race, sleep};
 use plinth_terminal::Outcome;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::status::{availability, available};
@@ -23,45 +22,26 @@ struct Arguments {
     how: How,
 }
 
-/// The first screen that takes longer says why.
-const PATIENCE: Duration = Duration::from_secs(1);
-
 struct Cluster {
     connection: Connection,
     is_once: bool,
 }
 
 impl Watched for Cluster {
-    fn look(&mut self) -> Pin<Box<dyn Future<Output = Outcome<Seen>> + '_>> {
+    fn look(&self) -> Pin<Box<dyn Future<Output = Outcome<Seen>> + '_>> {
         Box::pin(async {
             let fetched = status::fetch(&self.connection);
             let document = match self.is_once {
                 true => self.connection.telling(fetched).await?,
-                false => self.unless_it_waits(fetched).await?,
+                false => fetched.await?, // the screen tells
             };
             let (shown, verdict) = (frame(&document), available(&document));
             Ok((shown, document, verdict))
         })
     }
-}
 
-impl Cluster {
-    /// What is fetched, or why it takes long: a screen shows it, and is left with q meanwhile.
-    async fn unless_it_waits(
-        &self,
-        fetched: impl Future<Output = Outcome<Value>>,
-    ) -> Outcome<Value> {
-        let why = async {
-            sleep(PATIENCE).await;
-            match self.connection.why_it_waits().await.line() {
-                Some(line) => format!("waiting for an answer: {line}; q ends"),
-                None => std::future::pending().await,
-            }
-        };
-        match race(fetched, why).await {
-            Either::Left(document) => document,
-            Either::Right(line) => Err(line),
-        }
+    fn why(&self) -> Pin<Box<dyn Future<Output = Option<String>> + '_>> {
+        Box::pin(async { self.connection.why_it_waits().await.line() })
     }
 }
 
@@ -75,11 +55,11 @@ fn run(arguments: Arguments) -> Outcome {
     connect::block_on(async {
         let connection = arguments.cluster.open().await?;
         let is_once = arguments.how.is_once();
-        let mut cluster = Cluster {
+        let cluster = Cluster {
             connection,
             is_once,
         };
-        watch(&arguments.how, &mut cluster).await
+        watch(&arguments.how, &cluster).await
     })
 }
 

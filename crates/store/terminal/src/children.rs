@@ -1,7 +1,7 @@
 //! Processes of this program that another one starts and ends.
 
-use crate::Outcome;
 use crate::wording::counted;
+use crate::{Outcome, leavings};
 use plinth_runtime::{Duration, Instant, now, sleep};
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -34,7 +34,9 @@ pub fn start(command: &mut Command) -> Outcome<Child> {
     let child = command
         .args(["--parent", &std::process::id().to_string()])
         .spawn();
-    child.map_err(|error| format!("cannot start a process: {error}"))
+    let child = child.map_err(|error| format!("cannot start a process: {error}"))?;
+    leavings::note_child(child.id());
+    Ok(child)
 }
 
 pub fn describe(status: ExitStatus) -> String {

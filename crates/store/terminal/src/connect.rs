@@ -409,19 +409,34 @@ impl Connection {
                     if let Some(leader) =
                         election::current_leader(&self.transport, &self.coordinators).await
                     {
-                        return leader;
+                        return Ok(leader);
+                    }
+                    // To wait would be in vain.
+                    if self.is_denied()
+                        && let Some(line) = self.explain_denial().await
+                    {
+                        return Err(line);
                     }
                     plinth_runtime::sleep(Duration::from_millis(50)).await;
                 }
             };
             match plinth_runtime::timeout(self.timeout, found).await {
-                Some(leader) => {
+                Some(Ok(leader)) => {
                     self.update_cluster_file().await;
                     Ok(leader)
                 }
+                Some(Err(line)) => Err(line),
                 None => Err(self.explain_silence().await),
             }
         })
+    }
+
+    /// Most coordinators refuse this process.
+    fn is_denied(&self) -> bool {
+        let file = self.coordinators.file();
+        let denied = file.coordinators.iter();
+        let denied = denied.filter(|place| self.transport.is_denied(place));
+        denied.count() >= file.majority()
     }
 
     /// Asks the controller, or its successor if it ends before it answers. `what` completes the line "the controller

@@ -27,6 +27,11 @@ pub fn note() {
     WAS_INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
+/// The user goes on after that: what fails later fails by itself.
+pub fn forget() {
+    WAS_INTERRUPTED.store(false, Ordering::Relaxed);
+}
+
 /// Exit code of a command that has failed.
 pub fn exit_code() -> u8 {
     match WAS_INTERRUPTED.load(Ordering::Relaxed) {
@@ -140,9 +145,11 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_fails_after_an_interrupt_ends_with_the_code_of_one() {
+    fn a_command_that_fails_after_an_interrupt_ends_with_the_code_of_one_until_its_user_goes_on() {
         assert_eq!(exit_code(), 1);
         note();
         assert_eq!(exit_code(), CODE);
+        forget();
+        assert_eq!(exit_code(), 1);
     }
 }

@@ -4,8 +4,9 @@
 //! - [`connect`]: how a tool finds its cluster, and what it says if the cluster does not answer.
 //! - [`tls`], [`knobs`], [`configuration`], [`seconds`], [`numbers`], [`choices`]: flags, and files of flags;
 //!   [`sources`]: where a flag comes from that nobody has typed.
-//! - [`serving`], [`process`], [`children`], [`ports`], [`allocator`], [`notify`], [`trace_file`], [`pages`]: what a
-//!   process has that serves. [`interrupts`]: the end of one that does not.
+//! - [`serving`], [`process`], [`children`], [`ports`], [`remembered`], [`allocator`], [`notify`], [`trace_file`],
+//!   [`pages`]: what a process has that serves. [`interrupts`]: the end of one that does not; [`leavings`]: what it
+//!   must not leave.
 //! - [`keys`], [`status`], [`text`]: key files, status documents, and text of other systems.
 //! - [`shell`], [`watching`], [`progress`], [`wrap`], [`wording`], [`outputs`]: what a person sees, and files that are
 //!   made.
@@ -20,6 +21,7 @@ pub mod examples;
 pub mod interrupts;
 pub mod keys;
 pub mod knobs;
+pub mod leavings;
 pub mod notify;
 pub mod numbers;
 pub mod outputs;
@@ -27,6 +29,7 @@ pub mod pages;
 pub mod ports;
 pub mod process;
 pub mod progress;
+pub mod remembered;
 pub mod seconds;
 pub mod served;
 pub mod serving;

@@ -6,6 +6,9 @@ use crate::wording::counted;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
+/// Field of a document for programs: why the database is not available, or why no controller has told the document.
+pub const ERROR: &str = "error";
+
 pub fn is_available(document: &Value) -> bool {
     document["cluster"]["database_available"].as_bool() == Some(true)
         && unread_data(document).is_none()
@@ -119,9 +122,20 @@ pub fn headline(document: &Value) -> Head {
     }
 }
 
+/// The document for programs, with the line of [`available`], if that is one.
+pub fn with_verdict(mut document: Value) -> Value {
+    if let Err(line) = available(&document) {
+        document[ERROR] = line.into();
+    }
+    document
+}
+
 /// Outcome of a command that has printed the status, for scripts: an error if the database is not available, or soon
 /// may not be.
 pub fn available(document: &Value) -> Outcome {
+    if let Some(line) = document[ERROR].as_str() {
+        return Err(line.to_owned());
+    }
     let full = full_disks(document);
     match (is_available(document), unread_data(document)) {
         (true, _) if !full.is_empty() => Err(format!(

@@ -44,7 +44,7 @@ use plinth_keeper_commands as _;
 use plinth_counter as _;
 
 use clap::{Arg, ArgAction, Command};
-use plinth_terminal::{allocator, commands, configuration, connect, interrupts, knobs};
+use plinth_terminal::{allocator, commands, configuration, connect, interrupts, knobs, leavings};
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
@@ -62,11 +62,16 @@ fn end_when_standard_output_does() {
     std::panic::set_hook(Box::new(move |info| {
         let text = info.payload_as_str().unwrap_or_default();
         if text.starts_with("failed printing to stderr: ") {
+            leavings::remove();
             std::process::exit(1)
         }
         match text.strip_prefix("failed printing to stdout: ") {
-            Some(why) if why.contains("Broken pipe") => std::process::exit(141), // as SIGPIPE in a shell
+            Some(why) if why.contains("Broken pipe") => {
+                leavings::remove();
+                std::process::exit(141) // as SIGPIPE in a shell
+            }
             Some(why) => {
+                leavings::remove();
                 let _ = writeln!(std::io::stderr(), "plinth: standard output: {why}");
                 std::process::exit(1)
             }

@@ -5,10 +5,13 @@ use plinth_coordination::ClusterFile;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Servers look at their key files once a second.
 const LOOK: Duration = Duration::from_millis(2500);
+
+/// Half of the time that tools wait for a cluster that does not answer.
+const AT_ONCE: Duration = Duration::from_secs(5);
 
 fn plinth(arguments: &[&str], cluster_file: &Path) -> Output {
     let mut command = Command::new(BINARY);
@@ -321,4 +324,31 @@ fn a_running_cluster_without_keys_is_closed_by_one_statement() {
     assert!(line.contains("does not know our key"), "{line}");
     assert_eq!(says(&files[2]), Ok(()));
     drop(servers);
+}
+
+#[test]
+fn who_lacks_a_needed_key_is_refused_at_once_whatever_he_asks() {
+    let cluster = keyed("refused-at-once");
+    let nobody = elsewhere(&cluster, "nobody", None);
+    for command in [
+        &["status"][..],
+        &["status", "--json"],
+        &["top", "--once"],
+        &["cli", "--exec", "get a"],
+        &["cli", "--exec", "status"],
+        &["stream", "list"],
+        &["dump", "-"],
+        &["keeper", "list"],
+    ] {
+        let begun = Instant::now();
+        let output = plinth(command, &nobody);
+        let (took, said) = (begun.elapsed(), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(1), "{command:?}: {said}");
+        assert!(
+            said.contains("needs a key or a certificate"),
+            "{command:?}: {said}"
+        );
+        assert!(!said.contains("waiting for"), "{command:?}: {said}");
+        assert!(took < AT_ONCE, "{command:?}: {took:?}");
+    }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! DIR/NAME.delos     the service's file
 //! DIR/NAME.keys      its keys
+//! DIR/NAME.dev.json  the ports beside those of the replicas, as they were said last
 //! DIR/<replica>/     data directory of a replica, with trace.jsonl; its service.keys leads to NAME.keys
 //! ```
 //! Whoever has no key uses the service, and changes nothing about it.
@@ -26,6 +27,7 @@ use plinth_terminal::knobs::parse_knob;
 use plinth_terminal::numbers::within;
 use plinth_terminal::ports::Claims;
 use plinth_terminal::process::unless_interrupted;
+use plinth_terminal::remembered::{Remembered, chosen};
 use plinth_terminal::tls::TlsArguments;
 use plinth_terminal::wording::{counted, pasted};
 use plinth_terminal::{Outcome, connect, keys};
@@ -37,6 +39,10 @@ const REPLICAS: u16 = 3;
 const REPLICAS_MAX: u16 = 15;
 /// Of the first replica.
 const PORT: u16 = 4700;
+/// Flags whose ports are remembered.
+const PAGES: &str = "--pages-port";
+const ZOOKEEPER: &str = "--zookeeper-port";
+const ZOOKEEPER_ADMIN: &str = "--zookeeper-admin-port";
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Arguments {
@@ -58,19 +64,21 @@ pub struct Arguments {
     #[arg(long, value_name = "PORT", value_parser = within::<u16>(1..))]
     port: Option<u16>,
     /// Port for ZooKeeper's clients of the first replica of kind zelos; the others take the ports after it
-    /// [default: 2181]
+    /// [default: 2181, or that of the service that is resumed]
     #[arg(long, value_name = "PORT", value_parser = within::<u16>(1..))]
     zookeeper_port: Option<u16>,
-    /// Port of the AdminServer (/commands) of the first replica of kind zelos; the others take the ports after it
-    #[arg(long, value_name = "PORT", value_parser = within::<u16>(1..))]
+    /// Port of the AdminServer (/commands) of the first replica of kind zelos; the others take the ports after it; 0:
+    /// none any more [default: none, or that of the service that is resumed]
+    #[arg(long, value_name = "PORT", value_parser = within::<u16>(0..))]
     zookeeper_admin_port: Option<u16>,
     #[command(flatten)]
     clients: ForClients,
     /// Set a limit or an interval of the replicas; `plinth server --knob list` shows all knobs
     #[arg(long = "knob", value_name = "NAME=VALUE", value_parser = parse_knob)]
     knobs: Vec<String>,
-    /// Port of the first replica's metrics page (/metrics, for Prometheus); the others take the ports after it
-    #[arg(long, alias = "metrics-port", value_name = "PORT", value_parser = within::<u16>(1..))]
+    /// Port of the first replica's metrics page (/metrics, for Prometheus); the others take the ports after it; 0: none
+    /// any more [default: none, or that of the service that is resumed]
+    #[arg(long, alias = "metrics-port", value_name = "PORT", value_parser = within::<u16>(0..))]
     pages_port: Option<u16>,
 }
 
@@ -87,11 +95,15 @@ impl Arguments {
         self.port.unwrap_or(PORT)
     }
 
-    /// With what the service in the directory has, if there is one, where nothing else was said.
-    async fn resumed(&self) -> Outcome<Arguments> {
+    /// With what the service in the directory has, if there is one, where nothing else was said; and the ports that
+    /// the next call is to find there.
+    async fn resumed(&self) -> Outcome<(Arguments, Remembered)> {
         let mut resumed = self.clone();
         let path = self.data_dir.join(file_name(&self.name));
+        let beside = self.data_dir.join(format!("{}.dev.json", self.name));
+        let mut ports = Remembered::none(beside.clone());
         if path.exists() {
+            ports = Remembered::load(beside).await?;
             let file = load(&path, &TlsArguments::default()).await?;
             resumed.port = self
                 .port
@@ -104,7 +116,10 @@ impl Arguments {
             let first = identity::Identity::load(&directory(0)).await.ok().flatten();
             resumed.kind = self.kind.clone().or(first.map(|first| first.kind));
         }
-        Ok(resumed)
+        resumed.pages_port = ports.port(PAGES, self.pages_port);
+        resumed.zookeeper_port = ports.port(ZOOKEEPER, self.zookeeper_port);
+        resumed.zookeeper_admin_port = ports.port(ZOOKEEPER_ADMIN, self.zookeeper_admin_port);
+        Ok((resumed, ports))
     }
 
     /// The line about a service that is not there, and has no kind.
@@ -136,11 +151,8 @@ impl Arguments {
     /// Refuses what is said about ZooKeeper's clients of a service that has none.
     fn check_kind(&self) -> Outcome {
         let own = [
-            ("--zookeeper-port", self.zookeeper_port.is_some()),
-            (
-                "--zookeeper-admin-port",
-                self.zookeeper_admin_port.is_some(),
-            ),
+            (ZOOKEEPER, self.zookeeper_port.is_some()),
+            (ZOOKEEPER_ADMIN, self.zookeeper_admin_port.is_some()),
         ];
         let own = own.iter().find(|(_, is_said)| *is_said);
         let said = own
@@ -166,7 +178,8 @@ impl Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Outcome {
-    let arguments = &connect::block_on(arguments.resumed())?;
+    let said = arguments;
+    let (arguments, ports) = &connect::block_on(said.resumed())?;
     if arguments.kind.is_none() {
         wrong_usage(&arguments.without_kind());
     }
@@ -176,9 +189,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let zookeeper = arguments.is_zelos().then(|| arguments.first_zookeeper());
     for (flag, first) in [
         ("--port", Some(arguments.port())),
-        ("--pages-port", arguments.pages_port),
-        ("--zookeeper-port", zookeeper),
-        ("--zookeeper-admin-port", arguments.zookeeper_admin_port),
+        (PAGES, arguments.pages_port),
+        (ZOOKEEPER, zookeeper),
+        (ZOOKEEPER_ADMIN, arguments.zookeeper_admin_port),
     ] {
         let first = first.unwrap_or(1);
         if u32::from(first) + u32::from(arguments.replicas()) > 1 << 16 {
@@ -203,35 +216,43 @@ pub fn run(arguments: &Arguments) -> Outcome {
         }
         let is_old = check(arguments, &replicas, &path).await?;
         check_idle(arguments, &path).await?;
-        claims.take(listeners(arguments, is_old))?;
+        claims.take(listeners(said, arguments, is_old))?;
         let made = plinth_runtime::disk::create_dir_all(&arguments.data_dir).await;
         made.map_err(cannot_use(&arguments.data_dir))?;
+        ports.save().await?;
         give_keys(arguments, &replicas, &path).await?;
         let processes = (0..arguments.replicas()).map(|i| start(arguments, i));
         let mut processes: Vec<Supervised> = processes.collect::<Outcome<_>>()?;
         let serving = serve(arguments, &replicas, &path, &mut processes);
         let ended = unless_interrupted(serving).await;
+        if matches!(ended, Ok(None)) {
+            let count = counted(arguments.replicas(), "replica", "replicas");
+            plinth_terminal::say!("plinth: stopping {count}; their data stays");
+        }
         stop(processes).await;
         ended?.unwrap_or(Ok(()))
     })
 }
 
-/// Where the processes will listen.
-fn listeners(arguments: &Arguments, is_old: bool) -> Vec<(SocketAddr, Chosen)> {
+/// Where the processes will listen, of a service that is resumed with more than was said.
+fn listeners(said: &Arguments, arguments: &Arguments, is_old: bool) -> Vec<(SocketAddr, Chosen)> {
     let port = match is_old {
         true => Chosen::Kept("--data-dir"),
-        false => Chosen::flag("--port", arguments.port.is_none()),
+        false => Chosen::flag("--port", said.port.is_none()),
     };
     let zookeeper = arguments.first_zookeeper();
     let of_zelos = |first: Option<u16>| first.filter(|_| arguments.is_zelos());
-    let zookeeper_by = Chosen::flag("--zookeeper-port", arguments.zookeeper_port.is_none());
+    let zookeeper_by = match arguments.zookeeper_port {
+        Some(_) => chosen(ZOOKEEPER, said.zookeeper_port),
+        None => Chosen::Default(ZOOKEEPER),
+    };
     let firsts = [
         (Some(arguments.port()), port),
-        (arguments.pages_port, Chosen::By("--pages-port")),
+        (arguments.pages_port, chosen(PAGES, said.pages_port)),
         (of_zelos(Some(zookeeper)), zookeeper_by),
         (
             of_zelos(arguments.zookeeper_admin_port),
-            Chosen::By("--zookeeper-admin-port"),
+            chosen(ZOOKEEPER_ADMIN, said.zookeeper_admin_port),
         ),
     ];
     let local = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);

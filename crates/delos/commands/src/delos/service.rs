@@ -42,7 +42,7 @@ pub struct Service {
     pub transport: Transport,
     /// Where requests are sent, those first that answered last.
     known: Rc<RefCell<VecDeque<SocketAddr>>>,
-    end: Instant,
+    end: Cell<Instant>,
     seconds: u64,
     /// A person is told why it waits, once.
     tells: Cell<bool>,
@@ -115,7 +115,7 @@ impl Service {
             file,
             transport,
             known: Rc::new(RefCell::new(known)),
-            end: now() + Duration::from_secs(seconds),
+            end: Cell::new(now() + Duration::from_secs(seconds)),
             seconds,
             tells: Cell::new(false),
         }
@@ -128,15 +128,15 @@ impl Service {
             file: self.file.clone(),
             transport: self.transport.clone(),
             known: self.known.clone(),
-            end: now() + Duration::from_secs(seconds),
+            end: Cell::new(now() + Duration::from_secs(seconds)),
             seconds,
             tells: Cell::new(false),
         }
     }
 
     /// Has all its time again.
-    pub fn renew(&mut self) {
-        self.end = now() + Duration::from_secs(self.seconds);
+    pub fn renew(&self) {
+        self.end.set(now() + Duration::from_secs(self.seconds));
     }
 
     pub fn name(&self) -> &str {
@@ -144,7 +144,7 @@ impl Service {
     }
 
     pub fn left(&self) -> Duration {
-        self.end.saturating_since(now())
+        self.end.get().saturating_since(now())
     }
 
     pub fn has_time(&self) -> bool {
@@ -175,11 +175,30 @@ impl Service {
 
     /// Does `work`, and says after a while that it waits, if nobody was told before.
     async fn telling<T>(&self, work: impl Future<Output = T>) -> T {
-        let why = async {
-            let line = format!("service {} does not answer yet", self.name());
-            self.tells.replace(false).then_some(line)
-        };
+        let why = async { self.tells.replace(false).then(|| self.not_yet()) };
         telling(work, self.seconds, why).await
+    }
+
+    /// Why it takes long.
+    pub fn not_yet(&self) -> String {
+        format!(
+            "service {} does not answer yet; {}",
+            self.name(),
+            self.tried()
+        )
+    }
+
+    /// Where its processes are, and why one has not answered, as far as is known.
+    fn tried(&self) -> String {
+        let why = self.ungreeted(|_| true);
+        let why = why.map_or_else(String::new, |why| format!("; {why}"));
+        let at: Vec<String> = self
+            .file
+            .coordinators
+            .iter()
+            .map(Place::to_string)
+            .collect();
+        format!("its processes are at {}{why}", at.join(", "))
     }
 
     /// The replicas, as the one that knows most of the log says, in the order of their names.
@@ -282,19 +301,11 @@ impl Service {
 
     /// The line when nobody answers.
     pub fn silent(&self, last_word: &str) -> String {
-        let why = self.ungreeted(|_| true);
-        let why = why.map_or_else(String::new, |why| format!("; {why}"));
-        let at: Vec<String> = self
-            .file
-            .coordinators
-            .iter()
-            .map(Place::to_string)
-            .collect();
         format!(
-            "service {} does not answer after {} s{last_word}; its processes are at {}{why}",
+            "service {} does not answer after {} s{last_word}; {}",
             self.name(),
             self.seconds,
-            at.join(", ")
+            self.tried()
         )
     }
 

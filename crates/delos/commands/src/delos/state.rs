@@ -3,6 +3,7 @@
 use super::create::{COORDINATORS_MAX, alone, seats};
 use super::service::{Seen, Service, answers, at};
 use super::{Common, backup};
+use bytes::Bytes;
 use plinth_delos::engines::log_backup;
 use plinth_delos::quorum::messages::Config;
 use plinth_delos::replica::messages::{BackupStatus, ReplicaStatus};
@@ -22,9 +23,9 @@ pub async fn status(common: &Common) -> Outcome {
         true => println!("{}", as_json(&service, &seen, best, backup.as_ref())),
         false => wrap::print(&text(&service, &seen, best, backup.as_ref())),
     }
-    match without_majority(&service, &seen, best) {
+    match Lack::of_service(&service, &seen, best) {
         // All is shown that there is, and it is no service.
-        Some(line) => Err(line),
+        Some(lack) => Err(lack.line("delos status", &service)),
         None => Ok(()),
     }
 }
@@ -50,7 +51,8 @@ pub async fn for_page(service: &Service) -> Value {
     let backup = backup_of(service, best).await;
     let mut document = as_json(service, &seen, best, backup.as_ref());
     document["text"] = text(service, &seen, best, backup.as_ref()).into();
-    document["silent"] = json!(without_majority(service, &seen, best));
+    let lack = Lack::of_service(service, &seen, best);
+    document["silent"] = json!(lack.map(|lack| lack.line("delos status", service)));
     document["may_fail"] = may_fail(&seen, service.file.addresses(), log_servers(best)).into();
     document
 }
@@ -66,29 +68,64 @@ fn may_fail(seen: &[Seen], coordinators: Vec<SocketAddr>, logs: Vec<SocketAddr>)
     left.min().unwrap_or(0)
 }
 
-/// The line if so few answer that the service cannot do anything.
-fn without_majority(service: &Service, seen: &[Seen], best: &ReplicaStatus) -> Option<String> {
-    let groups = [
-        ("coordinators", service.file.addresses()),
-        ("log servers", log_servers(best)),
-    ];
-    groups.into_iter().find_map(|(what, addresses)| {
-        let (there, away): (Vec<_>, Vec<_>) = addresses
-            .iter()
-            .copied()
-            .partition(|address| answers(seen, address));
-        let needed = addresses.len() / 2 + 1;
-        let names: Vec<String> = away.iter().map(|address| at(seen, *address)).collect();
-        (!addresses.is_empty() && there.len() < needed).then(|| {
-            format!(
-                "delos status: service {}: {} of {} {what} answer, and it does nothing without {needed}; start {}",
-                service.name(),
-                there.len(),
-                addresses.len(),
-                names.join(", ")
-            )
-        })
-    })
+const CANNOT_SERVE: &str = "cannot serve";
+
+/// What is missing if so few answer that the service cannot do anything.
+pub struct Lack {
+    what: &'static str,
+    there: usize,
+    all: usize,
+    /// Names of the replicas that do not answer.
+    away: Vec<String>,
+}
+
+impl Lack {
+    fn of(coordinators: Vec<SocketAddr>, seen: &[Seen], best: &ReplicaStatus) -> Option<Lack> {
+        let groups = [
+            ("coordinators", coordinators),
+            ("log servers", log_servers(best)),
+        ];
+        let lack = |(what, addresses): (&'static str, Vec<SocketAddr>)| {
+            let (all, is_there) = (addresses.len(), |at: &SocketAddr| answers(seen, at));
+            let (there, away): (Vec<_>, Vec<_>) = addresses.into_iter().partition(is_there);
+            (all > 0 && there.len() < all / 2 + 1).then(|| Lack {
+                what,
+                there: there.len(),
+                all,
+                away: away.into_iter().map(|of| at(seen, of)).collect(),
+            })
+        };
+        groups.into_iter().find_map(lack)
+    }
+
+    pub fn of_service(service: &Service, seen: &[Seen], best: &ReplicaStatus) -> Option<Lack> {
+        Lack::of(service.file.addresses(), seen, best)
+    }
+
+    /// The state of a replica that would serve.
+    fn state(&self) -> String {
+        let Lack {
+            what, there, all, ..
+        } = self;
+        format!("{CANNOT_SERVE}: {there} of {all} {what} answer")
+    }
+
+    /// What an operator should do.
+    pub fn advice(&self) -> String {
+        format!(
+            "{} of {} {} answer, and it does nothing without {}; start {}",
+            self.there,
+            self.all,
+            self.what,
+            self.all / 2 + 1,
+            self.away.join(", ")
+        )
+    }
+
+    /// The line of a command.
+    pub fn line(&self, command: &str, service: &Service) -> String {
+        format!("{command}: service {}: {}", service.name(), self.advice())
+    }
 }
 
 /// Of the part of the log that takes the entries.
@@ -127,17 +164,27 @@ fn advice(seen: &[Seen], best: &ReplicaStatus, coordinators: &[SocketAddr]) -> V
     full.into_iter().chain(alone).chain(few).collect()
 }
 
-pub fn state(seen: &Seen) -> String {
+/// What a replica does, of a service that lacks this.
+pub fn state(seen: &Seen, lack: Option<&Lack>) -> String {
     let Some(status) = &seen.status else {
         return "does not answer".into();
     };
-    let state = match status.waits_for.is_empty() {
-        true => "serves".into(),
-        false => format!("waits for {}", status.waits_for),
+    let state = match (status.waits_for.is_empty(), lack) {
+        (true, None) => "serves".into(),
+        (true, Some(lack)) => lack.state(),
+        (false, _) => format!("waits for {}", status.waits_for),
     };
     match status.disk_full {
         true => format!("{state}; its disk is full"),
         false => state,
+    }
+}
+
+/// The same in a narrow column, beside which the reason stands.
+pub fn short_state(seen: &Seen, lack: Option<&Lack>) -> String {
+    match lack {
+        Some(_) if seen.serves() => CANNOT_SERVE.into(),
+        _ => state(seen, lack),
     }
 }
 
@@ -162,11 +209,12 @@ fn text(
         ),
         "replicas".into(),
     ];
+    let lack = Lack::of_service(service, seen, best);
     lines.extend(seen.iter().map(|one| {
         let applied = one.status.as_ref();
         let applied = applied.map_or_else(|| "-".into(), |of| of.applied.to_string());
         let (name, address, release) = (&one.member.name, one.member.address, &one.member.release);
-        let state = state(one);
+        let state = state(one, lack.as_ref());
         format!("  {name:<12} {address:<21} release {release}, position {applied}, {state}")
     }));
     let coordinators = service.file.addresses().into_iter();
@@ -186,14 +234,19 @@ fn text(
         lines.extend(["backup".into(), format!("  {}", backup::line(backup))]);
     }
     lines.push("log".into());
-    let loglets = best.loglets.iter();
-    lines.extend(
-        loglets.map(|(first, description)| {
-            format!("  from {first:<10} {}", loglet(seen, description))
-        }),
-    );
+    let parts = parts(best)
+        .map(|(first, description)| format!("  from {first:<10} {}", loglet(seen, description)));
+    lines.extend(parts);
     lines.extend(advice(seen, best, &service.file.addresses()));
     lines.join("\n")
+}
+
+/// The parts of the log that have entries, or take them: one that was exchanged before it had any has none.
+pub fn parts(best: &ReplicaStatus) -> impl Iterator<Item = &(u64, Bytes)> {
+    let next = best.loglets.iter().skip(1).map(|(first, _)| Some(*first));
+    let all = best.loglets.iter().zip(next.chain([None]));
+    all.filter(|((first, _), next)| *next != Some(*first))
+        .map(|(part, _)| part)
 }
 
 fn loglet(seen: &[Seen], description: &[u8]) -> String {
@@ -226,6 +279,7 @@ fn as_json(
     best: &ReplicaStatus,
     backup: Option<&BackupStatus>,
 ) -> Value {
+    let lack = Lack::of_service(service, seen, best);
     let replicas = seen.iter().map(|one| {
         let status = one.status.as_ref();
         let measured = status.map(|status| {
@@ -245,8 +299,8 @@ fn as_json(
             "address": one.member.address.to_string(),
             "release": one.member.release,
             "has_engines": one.member.engines,
-            "state": state(one),
-            "serves": one.serves(),
+            "state": state(one, lack.as_ref()),
+            "serves": one.serves() && lack.is_none(),
             "disk_full": status.map(|status| status.disk_full),
             "applied": status.map(|status| status.applied),
             "flushed": status.map(|status| status.flushed),
@@ -256,9 +310,10 @@ fn as_json(
     });
     let engines = best.engines.iter();
     let engines = engines.map(|(name, on)| json!({ "name": name, "on": on }));
-    let loglets = best.loglets.iter();
-    let loglets = loglets.map(|(first, description)| loglet_json(seen, *first, description));
+    let loglets = parts(best).map(|(first, description)| loglet_json(seen, *first, description));
     let coordinators = service.file.addresses().into_iter();
+    let advice = advice(seen, best, &service.file.addresses()).into_iter();
+    let advice = lack.iter().map(Lack::advice).chain(advice);
     json!({
         "service": service.name(),
         "key": service.file.key(),
@@ -270,7 +325,7 @@ fn as_json(
         "backup": backup.map(backup::as_json),
         "engines": engines.collect::<Vec<_>>(),
         "log": loglets.collect::<Vec<_>>(),
-        "advice": advice(seen, best, &service.file.addresses()),
+        "advice": advice.collect::<Vec<_>>(),
     })
 }
 
@@ -296,6 +351,57 @@ mod tests {
     }
 
     #[test]
+    fn a_replica_without_a_majority_of_the_coordinators_or_log_servers_cannot_serve() {
+        let addresses = |ids: std::ops::RangeInclusive<u8>| -> Vec<SocketAddr> {
+            ids.map(|id| ([10, 0, 0, id], 4700).into()).collect()
+        };
+        let servers = addresses(1..=3)
+            .into_iter()
+            .zip(1..)
+            .map(|(at, id)| Interface::new(at, Uid(id)));
+        let config = Config {
+            loglet: Uid(1),
+            sequencer: ([10, 0, 0, 1], 4700).into(),
+            servers: servers.collect(),
+        };
+        let status = ReplicaStatus {
+            loglets: vec![(1, config.to_description())],
+            ..ReplicaStatus::default()
+        };
+        let up = |id| seen(id, Some(status.clone()));
+        let two = [up(1), up(2), seen(3, None)];
+        assert!(Lack::of(addresses(1..=3), &two, &status).is_none());
+        let one = [up(1), seen(2, None), seen(3, None)];
+        for (coordinators, what) in [(1..=3, "coordinators"), (1..=1, "log servers")] {
+            let lack = Lack::of(addresses(coordinators), &one, &status).expect(what);
+            let said = format!("cannot serve: 1 of 3 {what} answer");
+            assert_eq!(state(&one[0], Some(&lack)), said);
+            assert_eq!(state(&one[1], Some(&lack)), "does not answer");
+            let advice =
+                format!("1 of 3 {what} answer, and it does nothing without 2; start r2, r3");
+            assert_eq!(lack.advice(), advice);
+        }
+    }
+
+    #[test]
+    fn a_part_of_the_log_that_was_exchanged_before_it_had_an_entry_is_not_shown() {
+        let status = |firsts: &[u64]| ReplicaStatus {
+            loglets: firsts.iter().map(|first| (*first, Bytes::new())).collect(),
+            ..ReplicaStatus::default()
+        };
+        for (all, shown) in [
+            (&[1][..], &[1][..]),
+            (&[1, 1, 40], &[1, 40]),
+            (&[1, 40, 40, 40], &[1, 40]),
+            (&[], &[]),
+        ] {
+            let status = status(all);
+            let found: Vec<u64> = parts(&status).map(|(first, _)| *first).collect();
+            assert_eq!(found, shown);
+        }
+    }
+
+    #[test]
     fn a_full_disk_and_a_log_on_one_server_are_told() {
         let config = Config {
             loglet: Uid(1),
@@ -311,8 +417,8 @@ mod tests {
             seen(1, Some(status.clone())),
             seen(2, Some(ReplicaStatus::default())),
         ];
-        assert_eq!(state(&both[0]), "serves; its disk is full");
-        assert_eq!(state(&both[1]), "serves");
+        assert_eq!(state(&both[0], None), "serves; its disk is full");
+        assert_eq!(state(&both[1], None), "serves");
         let one = [([10, 0, 0, 1], 4700).into()];
         let said = advice(&both, &status, &one);
         assert!(said[0].starts_with("the disk is full at r1: "), "{said:?}");

@@ -2,7 +2,7 @@
 
 use super::Which;
 use super::service::{Seen, Service, ask, load};
-use super::state::{lease_holder, state};
+use super::state::{Lack, lease_holder, parts, short_state, state};
 use plinth_delos::replica::messages::{AskLoad, EngineLoad, Load, ReplicaStatus};
 use plinth_measure::grouped;
 use plinth_runtime::metric::latency::bucket_of;
@@ -12,7 +12,9 @@ use plinth_terminal::connect::block_on;
 use plinth_terminal::numbers::seconds_within;
 use plinth_terminal::watching::table::{Cell, Column, Table};
 use plinth_terminal::watching::{How, Seen as Looked, Shown, Watched, watch};
+use plinth_terminal::wrap::wrapped;
 use serde_json::{Value, json};
+use std::cell::RefCell;
 use std::pin::Pin;
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
@@ -37,43 +39,47 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Outcome {
     block_on(async {
         let file = load(&arguments.which.service, &arguments.which.tls).await?;
-        let mut screen = Screen {
+        let screen = Screen {
             service: Service::of(file, arguments.timeout),
-            before: None,
+            before: RefCell::new(None),
             how: &arguments.how,
         };
         if arguments.how.is_once() {
             // Rates are of the time between two looks.
-            screen.frame().await?;
+            let _ = screen.frame().await?; // the second look judges
             sleep(arguments.how.interval()).await;
         }
-        watch(&arguments.how, &mut screen).await
+        watch(&arguments.how, &screen).await
     })
 }
 
 struct Screen<'a> {
     service: Service,
-    before: Option<Look>,
+    before: RefCell<Option<Look>>,
     how: &'a How,
 }
 
 impl Watched for Screen<'_> {
-    fn look(&mut self) -> Pin<Box<dyn Future<Output = Outcome<Looked>> + '_>> {
+    fn look(&self) -> Pin<Box<dyn Future<Output = Outcome<Looked>> + '_>> {
         Box::pin(async {
-            let (lines, document) = self.frame().await?;
+            let (lines, document, verdict) = self.frame().await?;
             let shown = Shown {
                 lines,
                 ..Shown::default()
             };
-            Ok((shown, document, Ok(())))
+            Ok((shown, document, verdict))
         })
+    }
+
+    fn why(&self) -> Pin<Box<dyn Future<Output = Option<String>> + '_>> {
+        Box::pin(async { Some(self.service.not_yet()) })
     }
 }
 
 impl Screen<'_> {
     /// The lines of the screen, and what the replicas have said. Rates and times are those since the call before; of
     /// the first call, since the start.
-    async fn frame(&mut self) -> Outcome<(Vec<String>, Value)> {
+    async fn frame(&self) -> Outcome<(Vec<String>, Value, Outcome)> {
         self.service.renew();
         let seen = self.service.look().await?;
         let asked = seen.iter().map(|of| async {
@@ -91,10 +97,23 @@ impl Screen<'_> {
             loads: loads.into_iter().flatten().collect(),
         };
         let (name, width) = (self.service.name(), self.how.width());
-        let lines = frame(name, &seen, &look, self.before.as_ref(), width);
-        let document = document(self.service.name(), &seen, &look);
-        self.before = Some(look);
-        Ok((lines, document))
+        let before = self.before.take();
+        let statuses = seen.iter().filter_map(|seen| seen.status.as_ref());
+        let best = statuses.max_by_key(|status| status.applied);
+        let lack = best.and_then(|best| Lack::of_service(&self.service, &seen, best));
+        let (lack, before) = (lack.as_ref(), before.as_ref());
+        let verdict = match lack {
+            None => Ok(()),
+            Some(lack) => Err(lack.line("delos top", &self.service)),
+        };
+        let mut lines = lack.map_or_else(Vec::new, |lack| {
+            let advice = lack.advice();
+            wrapped(advice.split(' '), width)
+        });
+        lines.extend(frame(name, &seen, &look, (before, lack), width));
+        let document = document(name, &seen, &look, lack);
+        self.before.replace(Some(look));
+        Ok((lines, document, verdict))
     }
 }
 
@@ -108,7 +127,7 @@ fn frame(
     name: &str,
     seen: &[Seen],
     look: &Look,
-    before: Option<&Look>,
+    (before, lack): (Option<&Look>, Option<&Lack>),
     width: usize,
 ) -> Vec<String> {
     let statuses = seen.iter().filter_map(|seen| seen.status.as_ref());
@@ -131,13 +150,13 @@ fn frame(
         ),
         format!(
             "log     parts {}, entries {trimmed} to {tail}{backup}",
-            best.loglets.len()
+            parts(best).count()
         ),
         String::new(),
     ];
     let rows = seen
         .iter()
-        .map(|of| replica_cells(of, tail, look, before))
+        .map(|of| replica_cells(of, tail, look, (before, lack)))
         .collect();
     let columns = replica_columns(seen);
     lines.extend(Table { columns, rows }.in_order(width));
@@ -149,7 +168,7 @@ fn frame(
 }
 
 /// Counters are those since the start of each process.
-fn document(name: &str, seen: &[Seen], look: &Look) -> Value {
+fn document(name: &str, seen: &[Seen], look: &Look, lack: Option<&Lack>) -> Value {
     let engine =
         |of: &EngineLoad| json!({ "name": of.name, "proposals": of.proposals, "syncs": of.syncs });
     let replica = |seen: &Seen| {
@@ -157,7 +176,7 @@ fn document(name: &str, seen: &[Seen], look: &Look) -> Value {
         json!({
             "name": seen.member.name,
             "address": seen.member.address.to_string(),
-            "state": state(seen),
+            "state": state(seen, lack),
             "applied": load.map(|load| load.applied),
             "flushed": load.map(|load| load.flushed),
             "tail": load.map(|load| load.tail),
@@ -165,7 +184,9 @@ fn document(name: &str, seen: &[Seen], look: &Look) -> Value {
             "engines": load.map(|load| load.engines.iter().map(engine).collect::<Vec<_>>()),
         })
     };
-    json!({ "service": name, "replicas": seen.iter().map(replica).collect::<Vec<_>>() })
+    let advice: Vec<String> = lack.iter().map(|lack| lack.advice()).collect();
+    let replicas: Vec<Value> = seen.iter().map(replica).collect();
+    json!({ "service": name, "replicas": replicas, "advice": advice })
 }
 
 /// On a screen of 80 columns the address goes first.
@@ -208,7 +229,12 @@ fn rate(now: u64, before: Option<u64>, seconds: Option<f64>) -> String {
     }
 }
 
-fn replica_cells(seen: &Seen, tail: u64, look: &Look, before: Option<&Look>) -> Vec<Cell> {
+fn replica_cells(
+    seen: &Seen,
+    tail: u64,
+    look: &Look,
+    (before, lack): (Option<&Look>, Option<&Lack>),
+) -> Vec<Cell> {
     let (name, address) = (seen.member.name.clone(), seen.member.address.to_string());
     let counts = match of(look, seen.id) {
         None => ["-"; 5].map(String::from),
@@ -230,7 +256,7 @@ fn replica_cells(seen: &Seen, tail: u64, look: &Look, before: Option<&Look>) -> 
     let texts = [name, address]
         .into_iter()
         .chain(counts)
-        .chain([state(seen)]);
+        .chain([short_state(seen, lack)]);
     texts.map(Cell::text).collect()
 }
 
@@ -372,7 +398,7 @@ mod tests {
             let before = look(50, 1000, 10);
             let mut later = look(100, 1600, 110);
             later.at = before.at + Duration::from_secs(2);
-            let lines = frame("locks", &seen, &later, Some(&before), 160);
+            let lines = frame("locks", &seen, &later, (Some(&before), None), 160);
             assert!(
                 lines[0].ends_with("kind lock; position 110; lease a"),
                 "{}",
@@ -390,9 +416,9 @@ mod tests {
             assert!(lines[8].starts_with("batching        on"), "{}", lines[8]);
             assert!(lines[8].ends_with("4 µs"), "{}", lines[8]);
             assert!(lines[9].starts_with("base"));
-            let first = frame("locks", &seen, &later, None, 160);
+            let first = frame("locks", &seen, &later, (None, None), 160);
             assert!(first[4].contains(" - "), "no rate yet: {}", first[4]);
-            let narrow = frame("locks", &seen, &later, Some(&before), 80);
+            let narrow = frame("locks", &seen, &later, (Some(&before), None), 80);
             for line in &narrow {
                 assert!(line.chars().count() <= 80, "{line}");
             }

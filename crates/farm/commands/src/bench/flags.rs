@@ -3,6 +3,7 @@
 use crate::fleet::FirstPort;
 use plinth_farm_bench::Place;
 use plinth_runtime::Duration;
+use plinth_runtime::net::Chosen;
 use plinth_terminal::numbers::within;
 use plinth_terminal::seconds::in_bounds;
 use std::path::PathBuf;
@@ -11,8 +12,8 @@ use std::path::PathBuf;
 pub const PORT: u16 = 4950;
 
 pub fn first(port: u16) -> FirstPort {
-    let default = PORT;
-    FirstPort { port, default }
+    let by = Chosen::flag("--port", port == PORT);
+    FirstPort { port, by }
 }
 
 #[derive(clap::Args, Debug)]

@@ -23,6 +23,8 @@ pub struct Made {
     pub engine: EngineKind,
     /// Of the gateway for ZooKeeper's clients, if it had one the last time.
     pub zookeeper_port: Option<u16>,
+    /// Of the first server's page, if it had one the last time.
+    pub pages_port: Option<u16>,
 }
 
 impl Made {
@@ -47,6 +49,7 @@ impl Made {
         let text = json!({
             "processes": self.processes, "port": self.port, "replication": self.replication,
             "engine": self.engine.name(), "zookeeper_port": self.zookeeper_port,
+            "pages_port": self.pages_port,
         });
         let path = directory.join(FILE);
         let written = disk::write_file_durably(&path, format!("{text}\n").into()).await;
@@ -56,15 +59,15 @@ impl Made {
     fn parse(bytes: &[u8]) -> Option<Made> {
         let json: serde_json::Value = serde_json::from_slice(bytes).ok()?;
         let number = |name: &str| json[name].as_u64().filter(|number| *number > 0);
+        // `None` if it is none: else it is one, or there is none.
+        let port = |name: &str| number(name).map(u16::try_from).transpose().ok();
         Some(Made {
             processes: number("processes")?.try_into().ok()?,
             port: number("port")?.try_into().ok()?,
             replication: number("replication")?.try_into().ok()?,
             engine: EngineKind::parse(json["engine"].as_str()?)?,
-            zookeeper_port: match number("zookeeper_port") {
-                Some(port) => Some(port.try_into().ok()?),
-                None => None,
-            },
+            zookeeper_port: port("zookeeper_port")?,
+            pages_port: port("pages_port")?,
         })
     }
 }
@@ -85,6 +88,7 @@ mod tests {
             replication: 2,
             engine: EngineKind::Memory,
             zookeeper_port,
+            pages_port: zookeeper_port.map(|port| port + 1),
         };
         block_on(async {
             assert_eq!(Made::load(&directory).await?, None);

@@ -98,6 +98,7 @@ impl Session {
         let lost = format!("the transaction was not committed: `{first}'{more} came to nothing");
         Err(match outcome {
             Ok(()) => format!("{lost}; end it with `commit'"),
+            Err(line) if line.is_empty() => lost, // it was printed
             Err(line) => format!("{line}; {lost}"),
         })
     }
@@ -156,7 +157,10 @@ impl Session {
             Statement::Status(StatusKind::Minimal) => self.status_minimal().await,
             Statement::Status(kind) => {
                 let json = kind == StatusKind::Json;
-                let document = status::fetch(&self.connection).await?;
+                let document = match json {
+                    true => status::fetch_or_known(&self.connection).await,
+                    false => status::fetch(&self.connection).await?,
+                };
                 let path = self.connection.path.display().to_string();
                 let summary =
                     (!json).then(|| status::summary(&document, &path).trim_end().to_string());

@@ -90,6 +90,17 @@ impl Answer {
         }
     }
 
+    /// With what [`into_outcome`](Self::into_outcome) says, for programs.
+    pub fn with_verdict(self) -> Answer {
+        match self {
+            Answer::Status { document, summary } => Answer::Status {
+                document: status::with_verdict(document),
+                summary,
+            },
+            answer => answer,
+        }
+    }
+
     /// The text without its last line end; empty if there is nothing to print.
     pub fn render(&self, form: Form) -> String {
         match form {

@@ -56,14 +56,30 @@ async fn execute_all<S: Session>(session: &mut S, text: &str, form: Form) -> Out
             return Ok(false);
         }
         let at = |line: String| match are_several {
-            true => format!("statement {}: {line}", place + 1),
+            true => placed(&format!("statement {}", place + 1), line),
             false => line,
         };
         let answer = session.execute(statement).await.map_err(at)?;
+        let answer = match form {
+            Form::Json => answer.with_verdict(),
+            _ => answer,
+        };
         show(&answer, form);
-        answer.into_outcome().map_err(at)?;
+        match answer.into_outcome() {
+            // The answer says so: each statement has one.
+            Err(_) if form == Form::Json => return Err(String::new()),
+            outcome => outcome.map_err(at)?,
+        }
     }
     Ok(true)
+}
+
+/// The line about what has failed there. An empty one was printed already.
+pub fn placed(at: &str, line: String) -> String {
+    match line.is_empty() {
+        true => line,
+        false => format!("{at}: {line}"),
+    }
 }
 
 /// Whether nothing is to be done: people explain their files of statements.
@@ -71,7 +87,8 @@ fn is_comment(line: &str) -> bool {
     line.trim_start().starts_with('#')
 }
 
-/// The outcome of a shell. With `Form::Json` the error is an object on standard output, as answers are.
+/// The outcome of a shell. With `Form::Json` the error is the answer of the statement that has failed: an object on
+/// standard output.
 pub fn told(outcome: Outcome, form: Form) -> Outcome {
     match outcome {
         Err(line) if form == Form::Json && !line.is_empty() => {
@@ -102,7 +119,7 @@ async fn execute_input<S: Session>(session: &mut S, form: Form) -> Outcome {
         if is_comment(&line) {
             continue;
         }
-        let at = |error| format!("line {number}: {error}");
+        let at = |error| placed(&format!("line {number}"), error);
         if !execute_all(session, &line, form).await.map_err(at)? {
             break;
         }
@@ -150,6 +167,7 @@ async fn interact<S: Session>(session: &mut S, form: Form) -> Outcome {
                 Ok(answer) => show(&answer, form),
                 Err(error) => {
                     crate::say!("ERROR: {error}");
+                    interrupts::forget(); // it was one statement's
                     break;
                 }
             }

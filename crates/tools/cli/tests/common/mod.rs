@@ -8,6 +8,7 @@ pub mod gateways;
 pub mod machines;
 pub mod object_server;
 pub mod replicas;
+pub mod screen;
 pub mod small_disk;
 pub mod strangers;
 
