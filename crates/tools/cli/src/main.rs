@@ -41,7 +41,9 @@ use plinth_keeper_commands as _;
 use plinth_counter as _;
 
 use clap::{Arg, ArgAction, Command};
-use plinth_terminal::{allocator, commands, configuration, connect, interrupts, knobs};
+use plinth_terminal::{
+    allocator, commands, configuration, connect, interrupts, knobs, system_errors,
+};
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
@@ -61,7 +63,8 @@ fn end_when_standard_output_does() {
         match text.strip_prefix("failed printing to stdout: ") {
             Some(why) if why.contains("Broken pipe") => std::process::exit(141), // as SIGPIPE in a shell
             Some(why) => {
-                let _ = writeln!(std::io::stderr(), "plinth: standard output: {why}");
+                let line = system_errors::explained(&format!("standard output: {why}"));
+                let _ = writeln!(std::io::stderr(), "plinth: {line}");
                 std::process::exit(1)
             }
             None => tell(info),

@@ -114,3 +114,136 @@ fn a_token_is_made_trusted_used_and_revoked_with_the_tools_of_a_user() {
     std::thread::sleep(KNOWN);
     done("writemode on; set other 2", &copy);
 }
+
+#[test]
+fn a_user_with_a_token_tries_it_with_every_command_for_data_and_is_told_where_it_ends() {
+    let (cluster, own, copy) = cluster("token-user");
+    let path = |name: &str| own.with_file_name(name).display().to_string();
+    let key = path("web.sign");
+    let made = token(&["new", "--name", "web", "--out", &key]);
+    done("writemode on; createtenant shop; createtenant other", &own);
+    done(
+        "usetenant shop; writemode on; set a 1; defaulttenant; set app/a 1; set b 1",
+        &own,
+    );
+    done(made.lines().last().expect("a statement"), &own);
+    done("configure clients=tokens", &own);
+    let number = done("gettenant shop", &own);
+    assert!(number.contains('1'), "{number}");
+    let signed = |name: &str, grants: &[&str]| {
+        let file = path(name);
+        let text = token(&[&["sign", "--key", &key][..], grants].concat());
+        std::fs::write(&file, &text).expect("written");
+        (file, text.trim().to_owned())
+    };
+    let of_app = ["--read", "app/", "--write", "app/", "--for"];
+    let (app, text_of_app) = signed("app.token", &[&of_app[..], &["1h"]].concat());
+    let (shop, _) = signed("shop.token", &["--tenant", "1", "--for", "1h"]);
+    let (short, _) = signed("short.token", &[&of_app[..], &["1s"]].concat());
+    std::thread::sleep(KNOWN);
+
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(BINARY);
+        command
+            .args(arguments)
+            .args(["--timeout", "5", "-C"])
+            .arg(&copy);
+        command.output().expect("it runs")
+    };
+    let says = |arguments: &[&str]| {
+        let output = run(arguments);
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            text(&output.stderr)
+        );
+        text(&output.stdout)
+    };
+    let fails = |arguments: &[&str]| {
+        let line = error_line(&run(arguments));
+        let parts: Vec<&str> = text_of_app.split('.').collect();
+        assert!(parts.iter().all(|part| !line.contains(part)), "{line}");
+        line
+    };
+    let get = ["cli", "--exec", "get app/a"];
+    let line = fails(&get);
+    assert!(
+        line.contains("no token is shown: name the file of one with --token"),
+        "{line}"
+    );
+    let shown = [&get[..], &["--token", &app]].concat();
+    assert!(says(&shown).contains("`app/a' is `1'"));
+    let written = [
+        "cli",
+        "--token",
+        &app,
+        "--exec",
+        "writemode on; set app/b 2",
+    ];
+    says(&written);
+    // Outside of what it grants.
+    let line = fails(&["cli", "--token", &app, "--exec", "get b"]);
+    assert!(
+        line.contains("does not grant that") && line.contains("plinth token show"),
+        "{line}"
+    );
+    assert!(
+        says(&["cli", "--token", &shop, "--exec", "usetenant shop; get a"]).contains("`a' is `1'")
+    );
+    let line = fails(&["cli", "--token", &shop, "--exec", "usetenant other; get a"]);
+    assert!(line.contains("does not grant that"), "{line}");
+    // In the shell, and for one statement.
+    let option = format!("option on authorization_token {app}; get app/a; option");
+    let said = says(&["cli", "--exec", &option]);
+    assert!(
+        said.contains("`app/a' is `1'") && said.contains("authorization_token"),
+        "{said}"
+    );
+    let typed = format!("option on authorization_token {text_of_app}");
+    let line = fails(&["cli", "--exec", &typed]);
+    assert!(line.contains("that is a token itself"), "{line}");
+    // The other commands, and the variable.
+    let (pairs, begin, end) = (path("app.tsv"), ["--begin", "app/"], ["--end", "app0"]);
+    says(&[&["dump", &pairs, "--token", &app][..], &begin, &end].concat());
+    assert_eq!(
+        std::fs::read_to_string(&pairs).expect("written"),
+        "app/a\t1\napp/b\t2\n"
+    );
+    says(&["load", &pairs, "--token", &app]);
+    let mut by_variable = Command::new(BINARY);
+    by_variable
+        .args(get)
+        .arg("-C")
+        .arg(&copy)
+        .env("PLINTH_TOKEN_FILE", &app);
+    assert!(by_variable.output().expect("it runs").status.success());
+    let target = Cluster::start("token-target", 1, &["--engine", "memory"]);
+    let to = target.cluster_file().display().to_string();
+    let from = copy.display().to_string();
+    let copying = [
+        "copy",
+        "--from",
+        &from,
+        "--to",
+        &to,
+        "--from-token",
+        &app,
+        "--begin",
+        "app/",
+    ];
+    let progress = path("copy.progress");
+    let copying = [&copying[..], &["--end", "app0", "--progress", &progress]].concat();
+    let output = Command::new(BINARY)
+        .args(copying)
+        .output()
+        .expect("it runs");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(target.cli("get app/b").contains("`app/b' is `2'"));
+    // After its end.
+    let line = fails(&[&get[..], &["--token", &short]].concat());
+    assert!(
+        line.contains("short.token is over since") && line.contains("6000"),
+        "{line}"
+    );
+    drop(cluster);
+}
