@@ -45,8 +45,9 @@ fn without_stream(
         let mut found = Vec::new();
         for tree in left::trees(database).await? {
             let is_there = Rows::new(&tree).all().intersects(&range);
-            let gone = State::Gone(Gone::Stream);
-            if is_there && left::state_of(database, &tree).await? == gone {
+            // Rows of another cluster are known as such only where its versions are higher.
+            let state = left::state_of(database, &tree).await?;
+            if is_there && matches!(state, State::Gone(Gone::Stream | Gone::Foreign)) {
                 found.push(tree);
             }
         }
@@ -70,7 +71,7 @@ fn line(trees: &[String]) -> Option<String> {
         ("trees", "each of them")
     };
     Some(format!(
-        "{tree} {}{more} of the keeper came without the stream of changes, and nobody can serve {it} so: drop {it} here \
+        "{tree} {}{more} of the keeper came from another cluster, without its stream of changes, and nobody can serve {it} so: drop {it} here \
          (`plinth keeper drop --tree {first} --whole'), export {it} there (`plinth keeper export --tree {first} \
          --to-files DIR') and import {it} here (`plinth keeper import --from-files DIR --tree {first}')",
         named.join(", ")
@@ -86,7 +87,7 @@ mod tests {
         assert_eq!(line(&[]), None);
         let one = line(&["default".into()]).expect("there is one");
         assert!(
-            one.starts_with("tree `default' of the keeper came without"),
+            one.starts_with("tree `default' of the keeper came from another cluster"),
             "{one}"
         );
         assert!(

@@ -547,42 +547,6 @@ mod tests {
             ("config = 'other.toml'", 1, "no entry 'config'"),
             ("accept-lost-coordination = true", 1, "for one start"),
             ("cache-mib = 'many'", 1, "cache-mib = 'many'"),
-            // What it takes is said at once, in quotes or without.
-            (
-                "cache-mib = lots",
-                1,
-                "cache-mib = 'lots': expected a whole number",
-            ),
-            ("cache-mib = 64MiB", 1, "expected a whole number"),
-            (
-                "cache-mib = true",
-                1,
-                "cache-mib: expected a whole number, not true or false",
-            ),
-            (
-                "cache-mib = [lots]",
-                1,
-                "cache-mib takes one value, and no list",
-            ),
-            ("listen = 10.0.0.1", 1, "IP:PORT"),
-            ("listen = 10.0.0.1", 1, "; and a text stands in quotes"),
-            ("class = fast", 1, "class = 'fast'"),
-            (
-                "class = storage",
-                1,
-                "a text stands in quotes: class = \"storage\"",
-            ),
-            ("once = yes", 1, "once is true or false, not yes"),
-            ("once = 'yes'", 1, "once is true or false, not a text"),
-            (
-                "tls-verify-peers = [S.CN=a]",
-                1,
-                "the texts of a list stand in quotes",
-            ),
-            ("tls-verify-peers = S.CN=a", 1, "a text stands in quotes"),
-            ("knob = moves", 1, "NAME=VALUE"),
-            ("wait = soon", 1, "such as 90s"),
-            ("wait = 90s", 1, "a text stands in quotes: wait = \"90s\""),
             ("cache-mib = 0", 1, "not in 1..="),
             ("cache-mib = true", 1, "not true or false"),
             ("cache-mib = [1]", 1, "not a list"),
@@ -611,6 +575,45 @@ mod tests {
                 at == line && what.contains(words),
                 "{text:?} gave {at}: {what}"
             );
+        }
+    }
+
+    #[test]
+    fn what_an_entry_takes_is_said_at_once_in_quotes_or_without() {
+        for (text, words) in [
+            (
+                "cache-mib = lots",
+                "cache-mib = 'lots': expected a whole number",
+            ),
+            ("cache-mib = 64MiB", "expected a whole number"),
+            (
+                "cache-mib = true",
+                "cache-mib: expected a whole number, not true or false",
+            ),
+            (
+                "cache-mib = [lots]",
+                "cache-mib takes one value, and no list",
+            ),
+            ("listen = 10.0.0.1", "IP:PORT"),
+            ("listen = 10.0.0.1", "; and a text stands in quotes"),
+            ("class = fast", "class = 'fast'"),
+            (
+                "class = storage",
+                "a text stands in quotes: class = \"storage\"",
+            ),
+            ("once = yes", "once is true or false, not yes"),
+            ("once = 'yes'", "once is true or false, not a text"),
+            (
+                "tls-verify-peers = [S.CN=a]",
+                "the texts of a list stand in quotes",
+            ),
+            ("tls-verify-peers = S.CN=a", "a text stands in quotes"),
+            ("knob = moves", "NAME=VALUE"),
+            ("wait = soon", "such as 90s"),
+            ("wait = 90s", "a text stands in quotes: wait = \"90s\""),
+        ] {
+            let (_, what) = arguments(text).expect_err(text);
+            assert!(what.contains(words), "{text:?} gave {what}");
         }
     }
 

@@ -454,7 +454,7 @@ fn a_tree_that_comes_along_without_its_stream_is_named_with_the_way_out() {
     for said in [&loading, &copying] {
         let said = text(&said.stderr);
         for words in [
-            "tree `shop' of the keeper came without the stream of changes",
+            "tree `shop' of the keeper came from another cluster, without its stream of changes",
             "`plinth keeper drop --tree shop --whole'",
             "`plinth keeper import --from-files DIR --tree shop'",
         ] {

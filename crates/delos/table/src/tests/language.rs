@@ -288,13 +288,13 @@ fn a_text_without_its_quotes_is_told_in_which_ones_texts_stand() {
         ),
         (
             "select * from t where owner = \"ann\"",
-            "a value is expected at \"\\\"ann\\\"\"; a text stands in single quotes: 'ann'; in double quotes stand names \
-             of columns and tables",
+            "a value is expected at \"\\\"ann\\\"\"; a text stands in single quotes: 'ann'; in double quotes stand \
+             names of columns and tables",
         ),
         (
             "insert into t (a) values (\"it's\")",
-            "a value is expected at \"\\\"it's\\\")\"; a text stands in single quotes: 'it''s'; in double quotes stand \
-             names of columns and tables",
+            "a value is expected at \"\\\"it's\\\")\"; a text stands in single quotes: 'it''s'; in double quotes \
+             stand names of columns and tables",
         ),
         (
             "update t set a = ann where b = 1",

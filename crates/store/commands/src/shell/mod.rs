@@ -44,10 +44,6 @@ use statement::Statement;
         "plinth cli --tsv --exec 'getrange user/ user0 100' > users.tsv",
         "Keys and values for other programs",
     ),
-    (
-        "plinth cli --token web.token --exec 'get app/a'",
-        "As a client that has a token, with a copy of the cluster file and no keys",
-    ),
 ]))]
 struct Arguments {
     #[command(flatten)]

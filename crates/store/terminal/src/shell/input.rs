@@ -1,8 +1,8 @@
 //! Lines of standard input, each with its number, for statements that may take up several. A thread of its own reads
 //! them, so that whoever waits for the next line does not hold up the end of the process.
 
-use super::lines::{Lines, Then};
-use super::runner::{Session, is_comment};
+use super::lines::{Lines, Then, is_comment};
+use super::session::Session;
 use crate::Outcome;
 use crate::text::without_mark;
 use plinth_runtime::{Duration, timeout};

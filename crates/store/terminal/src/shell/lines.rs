@@ -10,7 +10,7 @@
 //!
 //! Only whether a line goes on with the one before depends on what is there already: nobody waits for a person.
 
-use super::runner::Session;
+use super::session::Session;
 use std::marker::PhantomData;
 
 /// A longer statement is carried out as far as it came: it is none.
@@ -24,6 +24,11 @@ pub struct Lines<S> {
     /// They go on to a `;' or to an empty line.
     goes_on: bool,
     language: PhantomData<S>,
+}
+
+/// Whether nothing is to be done: people explain their files of statements.
+pub fn is_comment(line: &str) -> bool {
+    line.trim_start().starts_with('#')
 }
 
 /// What to do after a line.

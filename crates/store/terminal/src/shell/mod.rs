@@ -15,4 +15,5 @@ pub mod help;
 mod input;
 mod lines;
 pub mod runner;
+mod session;
 pub mod words;

@@ -2,10 +2,10 @@
 //! read beside the event loop, which goes on meanwhile.
 
 use super::answer::{Answer, Form};
-use super::complete::Completer;
 use super::editor::{self, Editor, Typed};
 use super::input::Input;
-use super::lines::{Lines, Then};
+use super::lines::{Lines, Then, is_comment};
+pub use super::session::Session;
 use crate::text::without_mark;
 use crate::{Outcome, interrupts, system_errors};
 use plinth_runtime::real::interrupted_by_user;
@@ -15,40 +15,6 @@ use std::io::IsTerminal;
 
 /// The prompt where a statement goes on.
 const GOES_ON: &str = "  ...";
-
-/// What understands and executes statements.
-#[allow(async_fn_in_trait)] // all tasks of a process share one thread
-pub trait Session {
-    /// Whether a statement may take up several lines.
-    const HAS_LONG_STATEMENTS: bool = false;
-
-    type Statement;
-
-    /// Completes the lines of a person.
-    fn completer(&self) -> Completer;
-
-    /// Begins to look for what the completer should know. Called before each prompt, which does not wait for it.
-    fn look(&self) {}
-
-    /// All statements of a text. After an error none of them runs.
-    fn parse(text: &str) -> Outcome<Vec<Self::Statement>>;
-
-    /// Whether the text is the begin of statements and none yet, of a session that has such of several lines.
-    fn is_begun(_text: &str) -> bool {
-        false
-    }
-
-    fn is_exit(statement: &Self::Statement) -> bool;
-
-    fn prompt(&self) -> &'static str;
-
-    /// Whether statements up to now wait for a commit. Who interrupts one is told.
-    fn has_transaction(&self) -> bool {
-        false
-    }
-
-    async fn execute(&mut self, statement: Self::Statement) -> Outcome<Answer>;
-}
 
 /// Runs `exec`, or what standard input has.
 pub async fn run<S: Session>(session: &mut S, exec: Option<&str>, form: Form) -> Outcome {
@@ -77,11 +43,6 @@ async fn execute_all<S: Session>(session: &mut S, text: &str, form: Form) -> Out
         answer.into_outcome().map_err(at)?;
     }
     Ok(true)
-}
-
-/// Whether nothing is to be done: people explain their files of statements.
-pub(super) fn is_comment(line: &str) -> bool {
-    line.trim_start().starts_with('#')
 }
 
 /// The outcome of a shell. With `Form::Json` the error is an object on standard output, as answers are.
