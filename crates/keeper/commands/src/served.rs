@@ -71,9 +71,10 @@ fn line(trees: &[String]) -> Option<String> {
         ("trees", "each of them")
     };
     Some(format!(
-        "{tree} {}{more} of the keeper came from another cluster, without its stream of changes, and nobody can serve {it} so: drop {it} here \
-         (`plinth keeper drop --tree {first} --whole'), export {it} there (`plinth keeper export --tree {first} \
-         --to-files DIR') and import {it} here (`plinth keeper import --from-files DIR --tree {first}')",
+        "{tree} {}{more} of the keeper came from another cluster, without its stream of changes, and nobody can serve \
+         {it} so: drop {it} here (`plinth keeper drop --tree {first} --whole'), export {it} there (`plinth keeper \
+         export --tree {first} --to-files DIR') and import {it} here (`plinth keeper import --from-files DIR --tree \
+         {first}')",
         named.join(", ")
     ))
 }

@@ -433,8 +433,8 @@ impl Verified {
             (None, None) => Ok(()),
             (None, Some(tenants)) => Err(tenants),
             (Some(first), tenants) => Err(format!(
-                "{} of {pieces} pieces differ, the first is {}{}; if the source is being written to, stop that and copy again with \
-                 --resume or --overwrite",
+                "{} of {pieces} pieces differ, the first is {}{}; if the source is being written to, stop that and \
+                 copy again with --resume or --overwrite",
                 self.different.len(),
                 shown(first),
                 tenants.map_or(String::new(), |line| format!(", and {line}"))

@@ -3,8 +3,9 @@
 //! - [`commands`]: the list of commands. [`examples`](mod@examples): what their pages end with.
 //! - [`connect`]: how a tool finds its cluster, and what it says if the cluster does not answer.
 //! - [`tls`], [`knobs`], [`configuration`], [`seconds`], [`numbers`], [`choices`]: flags, and files of flags;
-//!   [`sources`]: where a flag comes from that nobody has typed; [`token`]: what a client may show; [`denial`]: why it is refused; [`given`]: files
-//!   that are others than are wanted; [`system_errors`]: what the system says of files, in words.
+//!   [`sources`]: where a flag comes from that nobody has typed; [`given`]: files that are others than are wanted.
+//! - [`token`]: what a client may show; [`denial`]: why it is refused; [`system_errors`]: what the system says of files,
+//!   in words.
 //! - [`serving`], [`process`], [`children`], [`ports`], [`allocator`], [`notify`], [`trace_file`], [`pages`]: what a
 //!   process has that serves. [`interrupts`]: the end of one that does not.
 //! - [`keys`], [`status`], [`text`]: key files, status documents, and text of other systems.

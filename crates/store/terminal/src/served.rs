@@ -1,5 +1,5 @@
-//! Keys that somebody serves to clients of his own: no command may write over them meanwhile, and they may be of no use
-//! in another database. Whoever serves such keys registers how that is found out; a program knows what is linked.
+//! Keys that somebody serves to clients of his own: no command may write over them meanwhile, and they may be of no
+//! use in another database. Whoever serves such keys registers how that is found out; a program knows what is linked.
 
 use plinth_client::Database;
 use plinth_core::key::KeyRange;

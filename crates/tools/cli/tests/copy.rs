@@ -472,15 +472,15 @@ fn a_tree_that_comes_along_without_its_stream_is_named_with_the_way_out() {
     std::fs::write(&rows, "a\t1\n").expect("writes");
     let loading = loaded.plinth(&["load", &rows, "--json"]);
     assert_eq!(result(&loading)["unusable"], serde_json::json!([]));
-    // The way out is one.
+    the_way_out_is_one(&source, &copied, &directory);
+}
+
+fn the_way_out_is_one(source: &Cluster, copied: &Cluster, directory: &Directory) {
     let exported = directory.file("exported").display().to_string();
     for (cluster, words) in [
+        (copied, &["keeper", "drop", "--tree", "shop", "--whole"][..]),
         (
-            &copied,
-            &["keeper", "drop", "--tree", "shop", "--whole"][..],
-        ),
-        (
-            &source,
+            source,
             &[
                 "keeper",
                 "export",
@@ -491,7 +491,7 @@ fn a_tree_that_comes_along_without_its_stream_is_named_with_the_way_out() {
             ],
         ),
         (
-            &copied,
+            copied,
             &[
                 "keeper",
                 "import",
@@ -501,7 +501,7 @@ fn a_tree_that_comes_along_without_its_stream_is_named_with_the_way_out() {
                 "shop",
             ],
         ),
-        (&copied, &["keeper", "status", "--tree", "shop"]),
+        (copied, &["keeper", "status", "--tree", "shop"]),
     ] {
         let done = cluster.plinth(words);
         assert!(done.status.success(), "{words:?}: {}", text(&done.stderr));

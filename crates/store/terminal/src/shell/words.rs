@@ -1,8 +1,8 @@
 //! The words of a shell's language: separated by blanks, and statements by `;`.
 //!
 //! A word may be in double quotes, wholly or in part. `\xNN`, `\\`, `\"`, `\t`, `\n`, `\r`, `\0`, `\;` and `\ ` (a
-//! blank) are escapes everywhere. Single quotes are letters, as in `fdbcli`: words that seem to be in them are refused,
-//! since nobody means them as a part of a key.
+//! blank) are escapes everywhere. Single quotes are letters, as in `fdbcli`: words that seem to be in them are
+//! refused, since nobody means them as a part of a key.
 
 /// What is said of a word in single quotes.
 const NO_QUOTES: &str = "single quotes are no quotes here, and would be a part of the word: text stands in double \
