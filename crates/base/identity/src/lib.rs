@@ -5,6 +5,7 @@
 //! - [`greeting`]: both sides of a new connection prove that they know a key.
 //! - [`seal`]: the bytes of that connection are authenticated from then on.
 //! - [`tokens`]: signed grants of parts of the key space.
+//! - [`files`]: what a file is that was given in the place of another one.
 //! - [`rules`]: what the certificate of a peer must say; [`Verdict`]: what came of it.
 //!
 //! Time and random bytes are arguments, so the same code runs under simulation, and a fault is planted where they are
@@ -14,6 +15,7 @@
 //! length. Neither `Debug` nor an error shows a secret.
 //! What may never happen: a peer gets an identity without a key of it; something that was recorded is accepted again.
 
+pub mod files;
 pub mod greeting;
 mod identity;
 pub mod keys;

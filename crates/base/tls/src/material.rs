@@ -4,6 +4,7 @@ use crate::judge::{Root, Trust};
 use crate::{PROVIDER, x509};
 use bytes::Bytes;
 use pkcs8::{EncryptedPrivateKeyInfoRef, SecretDocument};
+use plinth_identity::files::FileKind;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{
     CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs8KeyDer,
@@ -41,10 +42,13 @@ pub struct Material {
 fn certificates(part: &Part) -> Result<Vec<CertificateDer<'static>>, String> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&part.bytes).collect();
     match read {
-        Ok(all) if all.is_empty() => Err(format!(
-            "{}: there is no certificate in it; it must be a PEM file",
-            part.name
-        )),
+        Ok(all) if all.is_empty() => Err(match FileKind::Certificate.instead(&part.bytes) {
+            Some(other) => format!("{}: {other}", part.name),
+            None => format!(
+                "{}: there is no certificate in it; it must be a PEM file",
+                part.name
+            ),
+        }),
         Ok(all) => Ok(all),
         Err(error) => Err(format!("{}: {error}", part.name)),
     }
@@ -88,6 +92,9 @@ impl Material {
 
     fn private_key(&self) -> Result<PrivateKeyDer<'static>, String> {
         let Part { name, bytes, mode } = &self.key;
+        if let Some(other) = FileKind::PrivateKey.instead(bytes) {
+            return Err(format!("{name}: {other}"));
+        }
         if let Some(mode) = mode.filter(|mode| mode & OTHERS != 0) {
             return Err(format!(
                 "{name}: others can read this private key (mode {:04o}); run chmod 600 on it, and make a new one if \

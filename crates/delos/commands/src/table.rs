@@ -24,6 +24,7 @@ use crate::delos::service::load;
 use door::DEFAULT_LISTEN;
 use plinth_coordination::{ClusterFile, Family};
 use plinth_identity::Identity;
+use plinth_identity::files::FileKind;
 use plinth_runtime::knobs::set_knobs;
 use plinth_runtime::metric::page::{Page, Samples};
 use plinth_runtime::net::Chosen;
@@ -33,6 +34,7 @@ use plinth_runtime::{Duration, Either, now, race, sleep};
 use plinth_terminal::choices::among;
 use plinth_terminal::commands::{Commands, wrong_usage};
 use plinth_terminal::configuration::ConfigArgument;
+use plinth_terminal::given::other_kind;
 use plinth_terminal::knobs::{parse_knob, parse_knobs};
 use plinth_terminal::numbers::seconds_within;
 use plinth_terminal::pages::view;
@@ -92,11 +94,25 @@ pub fn statements() -> impl Iterator<Item = &'static str> {
 fn parse_server(text: &str) -> Result<Listen, String> {
     const WANTED: &str =
         "say the address of a server of tables; `plinth table server -C FILE' is one of a service";
+    let path = Path::new(text);
     let is_file = text.contains('/') || text.ends_with(".delos") || text.ends_with(".cluster");
     if !is_file {
-        return text.parse();
+        let parsed = text.parse();
+        if parsed.is_ok() || !path.exists() {
+            return parsed;
+        }
     }
-    let path = Path::new(text);
+    if path.is_dir() {
+        return Err(format!("it is a directory: {WANTED}"));
+    }
+    if !path.exists() {
+        return Err(format!(
+            "it is no address, and no file is there either: {WANTED}"
+        ));
+    }
+    if let Some(other) = other_kind(FileKind::Cluster, path) {
+        return Err(format!("{other}: {WANTED}"));
+    }
     let file = std::fs::read_to_string(path).ok();
     let file = file.and_then(|file| ClusterFile::parse(&file).ok());
     let of_another = file.and_then(|file| Family::Delos.check(path, &file).err());

@@ -31,6 +31,12 @@ pub fn parse(text: &str) -> Result<Vec<Statement>, String> {
     parse::all(text)
 }
 
+/// Whether `text` is the begin of statements, and none yet: more lines are to come. It is not so of a text that no
+/// words could make right.
+pub fn is_cut_off(text: &str) -> bool {
+    parse::is_cut_off(text)
+}
+
 /// A filter alone, as after `where`.
 ///
 /// # Errors

@@ -460,6 +460,7 @@ mod tests {
             ("fly", "fly"),
             ("gte a", "did you mean `get'?"),
             ("getrange a b 0", "limit"),
+            ("set 'x' 1", "double quotes"),
         ] {
             let error = Session::parse(text).expect_err(text);
             assert!(error.contains(word), "{text}: {error}");

@@ -144,8 +144,13 @@ fn text(tree: &str, left: &Left, advice: &[String]) -> String {
     );
     row("ephemeral nodes", grouped(left.counted.ephemerals as f64));
     row("sessions", grouped(left.counted.sessions as f64));
+    // The rows may be of another cluster, and so the leases in them.
+    let gateways = match left.state {
+        State::Whole => "gateways with a lease",
+        _ => "leases in its rows",
+    };
     row(
-        "gateways with a lease",
+        gateways,
         match left.gateways.is_empty() {
             true => "none".into(),
             false => left.gateways.join(" "),

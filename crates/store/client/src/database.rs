@@ -1,10 +1,12 @@
 //! A database: the cluster that serves it, and what its transactions have in common.
 
+use crate::bytes_argument::IntoKey;
 use crate::options::{
     DatabaseOption, Options, TransactionOption, WATCHES_MAX_DEFAULT, WATCHES_MAX_MAX,
 };
 use crate::source::Cluster;
 use plinth_core::{Error, Key, Result};
+use plinth_protocol::token::Token;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -58,6 +60,21 @@ impl Database {
                 tenant_of,
             }),
         }
+    }
+
+    /// The same database, whose transactions show this token from their begin, and after a
+    /// [`reset`](crate::Transaction::reset): it grants what clients may not do without one. Tenants that are opened
+    /// in it show it, too. A transaction may set another one. Fails with `invalid_option_value` if it is empty or
+    /// above 16 KiB.
+    pub fn with_authorization_token(&self, token: impl IntoKey) -> Result<Database> {
+        let token = Token::new(token.into_key()).ok_or(Error::invalid_option_value)?;
+        let cluster = self.cluster().with_token(&token);
+        let cluster = cluster.unwrap_or_else(|| self.cluster().clone());
+        let shows = Database::with(cluster, self.inner.tenant_of.clone());
+        *shows.inner.transaction_defaults.borrow_mut() = self.transaction_defaults();
+        *shows.inner.cluster_file_path.borrow_mut() = self.cluster_file_path();
+        shows.inner.watches_max.set(self.inner.watches_max.get());
+        Ok(shows)
     }
 
     pub(crate) fn tenant_of(&self) -> Option<&(Database, Key)> {

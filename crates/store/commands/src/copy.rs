@@ -25,7 +25,7 @@ use plinth_terminal::numbers::{bytes_within, seconds_within, within};
 use plinth_terminal::tls::TlsArguments;
 use plinth_terminal::wording::counted;
 use plinth_terminal::{Outcome, interrupts, progress};
-use side::{Libraries, Side};
+use side::{Given, Libraries, Side};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -33,6 +33,9 @@ use std::rc::Rc;
 
 /// Limit of verification passes; pieces that differ are copied again before each but the first.
 const PASSES_MAX: u32 = 5;
+
+/// So many tenants that differ are named; all of them are in what is printed for programs.
+const TENANTS_NAMED_MAX: usize = 10;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = plinth_terminal::examples(&[
@@ -62,6 +65,12 @@ struct Arguments {
     /// Open the target through this libfdb_c.so; without it the target is a Plinth cluster
     #[arg(long, value_name = "LIBRARY")]
     to_library: Option<PathBuf>,
+    /// File with a token, to show it to the source
+    #[arg(long, value_name = "FILE", conflicts_with = "from_library")]
+    from_token: Option<PathBuf>,
+    /// File with a token, to show it to the target
+    #[arg(long, value_name = "FILE", conflicts_with = "to_library")]
+    to_token: Option<PathBuf>,
     /// API version to request of a library
     #[arg(long, value_name = "VERSION", default_value_t = 710, value_parser = within::<i32>(1..))]
     api_version: i32,
@@ -114,10 +123,19 @@ fn run(arguments: Arguments) -> Outcome {
     connect::block_on(async {
         let tls = arguments.tls.clone();
         let mut libraries = Libraries::new(tls, arguments.api_version, arguments.timeout);
-        let from = libraries.open("--from", &arguments.from, arguments.from_library.as_deref());
-        let from = from.await?;
-        let to = libraries.open("--to", &arguments.to, arguments.to_library.as_deref());
-        let to = to.await?;
+        let from = Given {
+            flag: "--from",
+            file: &arguments.from,
+            library: arguments.from_library.as_deref(),
+            token: arguments.from_token.as_deref(),
+        };
+        let to = Given {
+            flag: "--to",
+            file: &arguments.to,
+            library: arguments.to_library.as_deref(),
+            token: arguments.to_token.as_deref(),
+        };
+        let (from, to) = (libraries.open(&from).await?, libraries.open(&to).await?);
         if from.connection() == to.connection() {
             return Err("--from and --to are the same cluster; nothing is copied".into());
         }
@@ -189,7 +207,12 @@ impl Copy {
             Progress::remove(&self.arguments.progress)?;
         }
         let seconds = (now() - start).as_secs_f64();
-        self.report(&verified, &copied, pieces.len(), seconds)
+        let unusable = self.to.unusable(&whole).await;
+        let done = self.report(&verified, &copied, pieces.len(), seconds, &unusable);
+        for line in unusable.iter().filter(|_| !self.arguments.json) {
+            plinth_terminal::say!("plinth: --to: {line}");
+        }
+        done
     }
 
     /// Makes the tenants of the source in the target, or only looks whether that is possible.
@@ -330,14 +353,21 @@ impl Copy {
         failure.take().map_or(Ok(()), Err)
     }
 
-    fn report(&self, verified: &Verified, copied: &Total, pieces: usize, seconds: f64) -> Outcome {
+    fn report(
+        &self,
+        verified: &Verified,
+        copied: &Total,
+        pieces: usize,
+        seconds: f64,
+        unusable: &[String],
+    ) -> Outcome {
         let different: Vec<String> = verified.different.iter().map(shown).collect();
         if self.arguments.json {
             let document = serde_json::json!({
                 "pieces": pieces, "rows": verified.sum.rows, "bytes": verified.sum.bytes,
                 "checksum": verified.sum.shown(), "rows_copied": copied.rows.get(),
                 "bytes_copied": copied.bytes.get(), "different": different, "tenants": verified.tenants,
-                "tenants_different": verified.tenants_different, "seconds": seconds,
+                "tenants_different": verified.tenants_different, "unusable": unusable, "seconds": seconds,
             });
             println!("{document}");
         } else {
@@ -355,22 +385,7 @@ impl Copy {
             row("bytes copied", grouped(copied.bytes.get() as f64));
             row("seconds", format!("{seconds:.1}"));
         }
-        match different.first() {
-            None if verified.is_same() => Ok(()),
-            None => Err(format!(
-                "{} not the same in both: {}",
-                match &verified.tenants_different[..] {
-                    [_] => "a tenant is",
-                    _ => "tenants are",
-                },
-                verified.tenants_different.join(", ")
-            )),
-            Some(first) => Err(format!(
-                "{} of {pieces} pieces differ, the first is {first}; if the source is being written to, \
-                stop that and copy again with --resume or --overwrite",
-                different.len()
-            )),
-        }
+        verified.outcome(pieces)
     }
 }
 
@@ -410,6 +425,41 @@ impl Verified {
     fn is_same(&self) -> bool {
         self.different.is_empty() && self.tenants_different.is_empty()
     }
+
+    /// The line about what differs, of so many pieces.
+    fn outcome(&self, pieces: usize) -> Outcome {
+        let tenants = self.tenants_line();
+        match (self.different.first(), tenants) {
+            (None, None) => Ok(()),
+            (None, Some(tenants)) => Err(tenants),
+            (Some(first), tenants) => Err(format!(
+                "{} of {pieces} pieces differ, the first is {}{}; if the source is being written to, stop that and \
+                 copy again with --resume or --overwrite",
+                self.different.len(),
+                shown(first),
+                tenants.map_or(String::new(), |line| format!(", and {line}"))
+            )),
+        }
+    }
+
+    fn tenants_line(&self) -> Option<String> {
+        let (named, more) = self
+            .tenants_different
+            .split_at(self.tenants_different.len().min(TENANTS_NAMED_MAX));
+        let are = match named {
+            [] => return None,
+            [_] => "a tenant is",
+            _ => "tenants are",
+        };
+        let more = match more.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        Some(format!(
+            "{are} not the same in both: {}{more}",
+            named.join(", ")
+        ))
+    }
 }
 
 fn shown(piece: &KeyRange) -> String {
@@ -444,6 +494,27 @@ async fn copy_piece(from: &Side, to: &Side, piece: &KeyRange, total: &Total) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tenants_that_differ_are_named_beside_pieces_too_and_not_all_of_many() {
+        let mut verified = Verified::default();
+        assert_eq!(verified.outcome(1), Ok(()));
+        verified.tenants_different = vec!["web".into()];
+        let line = verified.outcome(1).expect_err("it differs");
+        assert_eq!(line, "a tenant is not the same in both: web");
+        verified.different = vec![KeyRange::new("a", "b")];
+        let line = verified.outcome(1).expect_err("both differ");
+        assert!(
+            line.starts_with("1 of 1 pieces differ, the first is a to b, and a tenant is not the same in both: web;"),
+            "{line}"
+        );
+        verified.tenants_different = (0..12).map(|i| format!("t{i:02}")).collect();
+        let line = verified.outcome(3).expect_err("both differ");
+        assert!(
+            line.contains("of 3 pieces") && line.contains("t09 and 2 more;"),
+            "{line}"
+        );
+    }
 
     #[test]
     fn who_interrupts_a_copy_is_told_how_far_it_is() {

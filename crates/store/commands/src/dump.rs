@@ -19,6 +19,7 @@ use plinth_runtime::now;
 use plinth_terminal::choices::among;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::outputs::why_not_made;
+use plinth_terminal::token::TokenArgument;
 use plinth_terminal::wording::counted;
 use plinth_terminal::{Outcome, interrupts, progress};
 use std::fs::{File, OpenOptions};
@@ -42,6 +43,8 @@ struct Arguments {
     file: String,
     #[command(flatten)]
     cluster: ClusterArguments,
+    #[command(flatten)]
+    token: TokenArgument,
     /// Format of the pairs: tsv (key, tab, value) or jsonl (an object a line); default: by the file's name, else tsv
     #[arg(long, value_name = "FORMAT", hide_possible_values = true)]
     #[arg(value_parser = among(Format::NAMES, Format::parse))]
@@ -87,7 +90,8 @@ fn run(mut arguments: Arguments) -> Outcome {
     }
     connect::block_on(async {
         // Before there is a file: one that is empty would be in the way of the next try.
-        let connection = arguments.cluster.connect().await?;
+        let connection = arguments.token.shown_by(arguments.cluster.open().await?)?;
+        connection.wait_until_it_serves().await?;
         connection.limit_transactions();
         write(&arguments, &connection, range).await
     })

@@ -20,15 +20,18 @@ use indicatif::ProgressBar;
 use plinth_client::Tenants;
 use plinth_core::hash::{FixedHasher, HashMap};
 use plinth_core::{Error, Result};
+use plinth_identity::files::FileKind;
 use plinth_measure::grouped;
 use plinth_measure::latency::round;
 use plinth_runtime::{Duration, Instant, Task, now};
 use plinth_terminal::choices::among;
 use plinth_terminal::connect::{self, ClusterArguments, Connection};
+use plinth_terminal::given::other_kind;
 use plinth_terminal::interrupts;
 use plinth_terminal::numbers::{bytes_within, within};
 use plinth_terminal::outputs::why_not_read;
 use plinth_terminal::process::unless_interrupted;
+use plinth_terminal::token::TokenArgument;
 use plinth_terminal::wording::{counted, pasted};
 use plinth_terminal::{Outcome, progress as bars, text};
 use progress::{Position, Sidecar, Terms};
@@ -71,6 +74,8 @@ struct Arguments {
     file: String,
     #[command(flatten)]
     cluster: ClusterArguments,
+    #[command(flatten)]
+    token: TokenArgument,
     /// Format of the pairs: tsv (key, tab, value) or jsonl (an object a line); default: by the file's name, else tsv
     #[arg(long, value_name = "FORMAT", hide_possible_values = true)]
     #[arg(value_parser = among(Format::NAMES, Format::parse))]
@@ -142,7 +147,7 @@ fn run(arguments: Arguments) -> Outcome {
         return Err("--resume: standard input cannot be resumed; load it from a file".into());
     }
     connect::block_on(async {
-        let connection = arguments.cluster.open().await?;
+        let connection = arguments.token.shown_by(arguments.cluster.open().await?)?;
         let terms = Terms {
             format: Format::choose(arguments.format, &arguments.file),
             prefix,
@@ -328,6 +333,16 @@ impl Source {
         }
     }
 
+    /// The line about a line that is no pair.
+    fn no_pair(&self, what: String) -> String {
+        let other = (self.is_file && self.at.lines <= 1)
+            .then(|| other_kind(FileKind::Pairs, Path::new(&self.name)));
+        match other.flatten() {
+            Some(other) => format!("{}: {other}", self.name),
+            None => self.at_line(self.at.lines, what),
+        }
+    }
+
     fn next_pair(&mut self) -> Outcome<Option<Pair>> {
         loop {
             if !std::mem::take(&mut self.is_line_left) && !self.next_line()? {
@@ -336,8 +351,8 @@ impl Source {
             if self.line.is_empty() {
                 continue;
             }
-            let (mut key, value) = rows::parse(self.format, &self.line)
-                .map_err(|what| self.at_line(self.at.lines, what))?;
+            let pair = rows::parse(self.format, &self.line);
+            let (mut key, value) = pair.map_err(|what| self.no_pair(what))?;
             if !self.prefix.is_empty() {
                 key = [&self.prefix[..], &key].concat().into();
             }
@@ -432,11 +447,16 @@ impl Loader {
                 if let Some(doubtful) = &self.source.spaces.doubtful {
                     plinth_terminal::say!("plinth: {}: {doubtful}", self.source.name);
                 }
+                let unusable = self.source.spaces.unusable(&self.connection.database).await;
+                for line in unusable.iter().filter(|_| !self.json) {
+                    plinth_terminal::say!("plinth: {}: {line}", self.source.name);
+                }
                 if self.json {
                     let seconds = round(took_s, 3);
                     let (pairs, tenants) = (self.rows, self.source.tenants.named.len());
-                    let done =
-                        serde_json::json!({"pairs": pairs, "tenants": tenants, "seconds": seconds});
+                    let done = serde_json::json!({
+                        "pairs": pairs, "tenants": tenants, "unusable": unusable, "seconds": seconds,
+                    });
                     println!("{done}");
                     return Ok(());
                 }

@@ -5,10 +5,12 @@ mod show;
 use bytes::Bytes;
 use plinth_coordination::ClusterFile;
 use plinth_core::key::unprintable;
+use plinth_identity::files::FileKind;
 use plinth_identity::tokens::{Claims, SigningKey, Tenant};
 use plinth_runtime::unix_time_ms;
 use plinth_terminal::Outcome;
 use plinth_terminal::commands::{Commands, tell, wrong_usage};
+use plinth_terminal::given::other_kind;
 use plinth_terminal::keys;
 use plinth_terminal::outputs::why_not_read;
 use plinth_terminal::seconds::in_bounds;
@@ -171,6 +173,12 @@ fn parse(text: &str) -> Option<SigningKey> {
 fn load(path: &Path) -> Outcome<SigningKey> {
     let at = |what: String| format!("signing key {}: {what}", path.display());
     let cannot = |error: std::io::Error| at(why_not_read(&error, "--key"));
+    // Another file need not be secret.
+    if let Some(other) = other_kind(FileKind::SigningKey, path) {
+        return Err(at(format!(
+            "{other}; `plinth token new' makes one that signs"
+        )));
+    }
     let mode = std::fs::metadata(path).map_err(cannot)?;
     let mode = mode.permissions().mode();
     if mode & OTHERS != 0 {

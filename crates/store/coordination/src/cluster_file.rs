@@ -12,6 +12,7 @@ use crate::key_file;
 use bytes::Bytes;
 use plinth_core::Error;
 use plinth_identity::Identity;
+use plinth_identity::files::FileKind;
 use plinth_identity::keys::Keyring;
 use plinth_rpc::{Credentials, Place};
 use plinth_runtime::Boxed;
@@ -27,8 +28,6 @@ pub const ENVIRONMENT_VARIABLE: &str = "PLINTH_CLUSTER_FILE";
 /// A longer file is not a cluster file.
 const FILE_BYTES_MAX: usize = 64 << 10;
 const COORDINATORS_MAX: usize = 99;
-/// How a line of a key file begins, which lies beside a cluster file.
-const KEY_LINE: &str = "plinth-key-";
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -115,8 +114,8 @@ impl ClusterFile {
         let Some(line) = lines.next() else {
             return error("it is empty; expected description:id@ip:port,…");
         };
-        if line.starts_with(KEY_LINE) {
-            return error("it is a key file; the cluster file is beside it, as NAME.cluster");
+        if let Some(other) = FileKind::Cluster.instead(text.as_bytes()) {
+            return error(other);
         }
         if lines.next().is_some() {
             return error(
@@ -245,8 +244,11 @@ impl ClusterFile {
             if bytes.len() > FILE_BYTES_MAX {
                 return Err(at("it is too large", Error::file_too_large));
             }
-            let text = std::str::from_utf8(&bytes)
-                .map_err(|_| at("it is not text", Error::connection_string_invalid))?;
+            let text = std::str::from_utf8(&bytes).map_err(|_| {
+                let other = FileKind::Cluster.instead(&bytes);
+                let what = other.unwrap_or_else(|| "it is not text".into());
+                at(&what, Error::connection_string_invalid)
+            })?;
             Self::parse(text).map_err(|e| at(&e.0, e.1))
         })
     }

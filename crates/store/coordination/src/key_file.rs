@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use plinth_core::Error;
 use plinth_identity::Identity;
+use plinth_identity::files::FileKind;
 use plinth_identity::keys::{KeyFile, Keyring};
 use plinth_rpc::Credentials;
 use plinth_runtime::{Boxed, Duration, disk, random, sleep, trace, trace_warn};
@@ -48,6 +49,10 @@ pub fn load(path: &Path) -> Boxed<'_, Result<Option<KeyFile>, String>> {
 /// The keys in a file with this mode and content. The error is a line for the user, which names the file.
 pub fn parse(path: &Path, mode: u32, bytes: &[u8]) -> Result<KeyFile, String> {
     let at = |what: String| format!("key file {}: {what}", path.display());
+    // Another file need not be secret.
+    if let Some(other) = FileKind::Keys.instead(bytes) {
+        return Err(at(other));
+    }
     if mode & OTHERS != 0 {
         return Err(at(format!(
             "others can read it (mode {:04o}); run chmod 600 on it, and make new keys if somebody may have",

@@ -231,6 +231,30 @@ fn a_client_without_a_token_has_what_is_configured() {
 }
 
 #[test]
+fn a_database_shows_its_token_in_every_transaction_and_in_its_tenants_until_another_one_is_set() {
+    with_tokens(|world| async move {
+        let token = signed(&claims());
+        let shows = world.client.with_authorization_token(&token[..]);
+        let shows = shows.expect("it is short enough");
+        let transaction = shows.create_transaction();
+        assert!(transaction.get("app/a", false).await.is_ok());
+        assert_eq!(transaction.get("z", false).await, Err(DENIED));
+        transaction.reset();
+        assert!(transaction.get("app/a", false).await.is_ok());
+        let run = shows.run(async |tr| tr.get("app/a", false).await);
+        assert!(run.await.is_ok());
+        let other = transaction.set_authorization_token("no token");
+        other.expect("it is short enough");
+        assert_eq!(transaction.get("app/a", false).await, Err(DENIED));
+        // The handle that it was made of shows none.
+        let bare = world.client.create_transaction();
+        assert_eq!(bare.get("app/a", false).await, Err(DENIED));
+        let wrong = world.client.with_authorization_token("").err();
+        assert_eq!(wrong, Some(Error::invalid_option_value));
+    });
+}
+
+#[test]
 fn a_token_grants_its_prefixes_and_not_what_is_just_beside_them() {
     with_tokens(|world| async move {
         let token = &signed(&claims());

@@ -1,7 +1,7 @@
 //! The list of commands. A command registers itself in one line, where its code is; a program has those that are
 //! linked.
 
-use crate::{Outcome, sources};
+use crate::{Outcome, system_errors};
 use clap::{ArgMatches, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -108,7 +108,7 @@ pub fn prints_json(matches: &ArgMatches) -> bool {
 
 /// Prints the line about what has failed: as an object to programs. An empty one was printed already.
 pub fn print_error(line: &str) {
-    let line = &sources::told(line)[..];
+    let line = &system_errors::told(line)[..];
     match (line.is_empty(), is_for_programs()) {
         (true, _) => {}
         (false, true) => crate::say!("{}", json_of_error(line)),

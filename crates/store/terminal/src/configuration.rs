@@ -9,14 +9,16 @@
 //! Entries become flags before those of the command line, so they are checked as flags are. Each is first tried alone,
 //! so that an error names its line.
 
+use crate::given::other_kind;
 use crate::knobs::parse_knobs;
 use crate::{Outcome, sources};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command};
+use plinth_identity::files::FileKind;
 use std::error::Error as _;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 /// Flags that would do harm if they were given again with every start.
@@ -70,7 +72,14 @@ pub fn with_file(program: Command, arguments: Vec<OsString>) -> Outcome<Vec<OsSt
         0 => format!("{}: {what}", path.display()),
         line => format!("{}, line {line}: {what}", path.display()),
     };
-    let entries = parse(command, &text).map_err(at)?;
+    let entries =
+        parse(command, &text).map_err(|wrong| match other_kind(FileKind::Flags, &path) {
+            Some(other) => at((
+                0,
+                format!("{other}; name the file of its flags with --config"),
+            )),
+            None => at(wrong),
+        })?;
     let mut all = arguments[..depth].to_vec();
     for entry in entries {
         let is_said = names(entry.flag).any(|name| is_said(said, &name));
@@ -138,7 +147,7 @@ impl<'a> Entry<'a> {
 /// What is wrong, and in which line, from 1; 0 if it is in none.
 pub type Wrong = (usize, String);
 
-fn read(path: &PathBuf) -> Outcome<String> {
+fn read(path: &Path) -> Outcome<String> {
     let at = |what: String| format!("--config {}: {what}", path.display());
     let found = std::fs::metadata(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => at("there is none; name the file of its flags".into()),
@@ -182,20 +191,72 @@ pub fn parse<'a>(command: &'a Command, text: &str) -> Result<Vec<Entry<'a>>, Wro
     Ok(entries)
 }
 
-/// The line about a text that stands without quotes behind the name of a flag.
+/// The line about a text that stands without quotes behind the name of a flag: what the flag takes, if that is none,
+/// and that a text stands in quotes.
 fn unquoted(command: &Command, written: &str) -> Option<String> {
     let (name, value) = written.split_once('=')?;
     let (name, value) = (name.trim(), value.split('#').next()?.trim());
     let is_known = value.parse::<f64>().is_ok() || value.parse::<bool>().is_ok();
-    let is_text = !is_known && !value.is_empty() && !value.starts_with(['"', '\'', '[', '{']);
+    let is_text = !is_known && !value.is_empty() && !value.starts_with(['"', '\'', '{']);
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if name.is_empty() || !name.chars().all(is_name) || !is_text {
         return None;
     }
-    Some(match of_name(command, name) {
-        Some(_) => format!("a text stands in quotes: {name} = \"{value}\""),
-        None => unknown(command, name),
+    let Some(flag) = of_name(command, name) else {
+        return Some(unknown(command, name));
+    };
+    let is_list = matches!(flag.get_action(), ArgAction::Append);
+    Some(match value.strip_prefix('[') {
+        Some(_) if is_list => {
+            format!("the texts of a list stand in quotes: {name} = [\"…\", \"…\"]")
+        }
+        Some(_) => format!("{name} takes one value, and no list"),
+        None => match (
+            refusal(command, flag, name, value),
+            wanted(command, flag, name),
+        ) {
+            (None, _) => format!("a text stands in quotes: {name} = \"{value}\""),
+            (Some(line), Wanted::Text) => format!("{line}; and a text stands in quotes"),
+            (Some(line), _) => line,
+        },
     })
+}
+
+/// What is wrong with the value of a flag, as the command line would have it.
+fn refusal(command: &Command, flag: &Arg, name: &str, value: &str) -> Option<String> {
+    if matches!(flag.get_action(), ArgAction::SetTrue) {
+        return Some(format!("{name} is true or false, not {value}"));
+    }
+    let long = flag.get_long().expect("it was found by a long name");
+    if long == KNOB {
+        return parse_knobs(&[value.to_owned()]).err();
+    }
+    check(command, name, &format!("--{long}={value}")).err()
+}
+
+/// What the value of a flag is.
+#[derive(PartialEq, Eq, Debug)]
+enum Wanted {
+    Switch,
+    /// With what its parser says of another value.
+    Number(String),
+    Text,
+}
+
+/// Parsers tell it by what they refuse.
+fn wanted(command: &Command, flag: &Arg, name: &str) -> Wanted {
+    const NONE: &str = "?";
+    if matches!(flag.get_action(), ArgAction::SetTrue) {
+        return Wanted::Switch;
+    }
+    let takes_numbers = ["1", "100"]
+        .iter()
+        .any(|number| refusal(command, flag, name, number).is_none());
+    let refused = refusal(command, flag, name, NONE).filter(|_| takes_numbers);
+    match refused.as_deref().and_then(|line| line.split_once(": ")) {
+        Some((_, why)) => Wanted::Number(why.to_owned()),
+        None => Wanted::Text,
+    }
 }
 
 /// The entries of a table of knobs, each with its own line.
@@ -244,7 +305,12 @@ fn entry<'a>(command: &'a Command, name: &str, value: &DeValue<'_>) -> Outcome<O
             let values = list.iter().map(|value| scalar(name, value.get_ref()));
             values.collect::<Outcome<Vec<_>>>()?
         }
-        one => vec![scalar(name, one)?],
+        one => vec![
+            scalar(name, one).map_err(|line| match wanted(command, flag, name) {
+                Wanted::Number(why) => format!("{name}: {why}, not {}", shown(one)),
+                _ => line,
+            })?,
+        ],
     };
     if long == KNOB {
         parse_knobs(&values)?;
@@ -400,6 +466,10 @@ mod tests {
         workers: u16,
         #[arg(long)]
         accept_lost_coordination: bool,
+        #[arg(long)]
+        once: bool,
+        #[arg(long, value_parser = crate::seconds::parse_seconds)]
+        wait: Option<f64>,
         #[arg(long = "knob")]
         knobs: Vec<String>,
         #[command(flatten)]
@@ -505,6 +575,45 @@ mod tests {
                 at == line && what.contains(words),
                 "{text:?} gave {at}: {what}"
             );
+        }
+    }
+
+    #[test]
+    fn what_an_entry_takes_is_said_at_once_in_quotes_or_without() {
+        for (text, words) in [
+            (
+                "cache-mib = lots",
+                "cache-mib = 'lots': expected a whole number",
+            ),
+            ("cache-mib = 64MiB", "expected a whole number"),
+            (
+                "cache-mib = true",
+                "cache-mib: expected a whole number, not true or false",
+            ),
+            (
+                "cache-mib = [lots]",
+                "cache-mib takes one value, and no list",
+            ),
+            ("listen = 10.0.0.1", "IP:PORT"),
+            ("listen = 10.0.0.1", "; and a text stands in quotes"),
+            ("class = fast", "class = 'fast'"),
+            (
+                "class = storage",
+                "a text stands in quotes: class = \"storage\"",
+            ),
+            ("once = yes", "once is true or false, not yes"),
+            ("once = 'yes'", "once is true or false, not a text"),
+            (
+                "tls-verify-peers = [S.CN=a]",
+                "the texts of a list stand in quotes",
+            ),
+            ("tls-verify-peers = S.CN=a", "a text stands in quotes"),
+            ("knob = moves", "NAME=VALUE"),
+            ("wait = soon", "such as 90s"),
+            ("wait = 90s", "a text stands in quotes: wait = \"90s\""),
+        ] {
+            let (_, what) = arguments(text).expect_err(text);
+            assert!(what.contains(words), "{text:?} gave {what}");
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::numbers::seconds_within;
 use crate::tls::TlsArguments;
 use crate::wording::pasted;
-use crate::{Outcome, commands, interrupts, status, trace_file};
+use crate::{Outcome, commands, denial, interrupts, status, trace_file};
 use plinth_client::{Database, DatabaseOption};
 use plinth_coordination::cluster_file::{self, ClusterFile, ClusterFileError};
 use plinth_coordination::{Coordinators, Family, Look, election, look_at, together};
@@ -148,14 +148,12 @@ pub fn with_remedy(error: ClusterFileError) -> String {
 /// The text of an error of the database, with a hint where one helps.
 pub fn explain(error: Error) -> String {
     let hint = match error {
+        Error::permission_denied => return denial::denied(),
         Error::not_committed => "; another transaction wrote what this one read: begin anew",
         Error::transaction_too_old => "; a transaction may take five seconds: begin anew",
         Error::commit_unknown_result => READ_BACK,
         Error::transaction_timed_out => "; a change may be done, or not: read it back",
         Error::inverted_range => "; exchange begin and end",
-        Error::permission_denied => {
-            "; its key, its token or `configure clients=' allows less: see docs/security.md"
-        }
         Error::database_locked => {
             "; `plinth status' shows the lock's ID, and `unlock ID' in plinth cli takes it away"
         }

@@ -1,6 +1,7 @@
 //! Key files: where they lie, and how they are written.
 
 use crate::Outcome;
+use crate::outputs::why_not_made;
 use plinth_coordination::key_file;
 use plinth_identity::Identity;
 use plinth_identity::keys::KeyFile;
@@ -29,7 +30,8 @@ pub fn write(path: &Path, file: &KeyFile, replaces: bool) -> Outcome {
 
 /// Writes a file of keys that only its owner can read. It is there in full, or not at all.
 pub fn write_secret(path: &Path, text: &[u8], replaces: bool) -> Outcome {
-    let at = |error: std::io::Error| format!("key file {}: {error}", path.display());
+    let at =
+        |error: std::io::Error| format!("key file {}: {}", path.display(), why_not_made(&error));
     if !replaces && path.exists() {
         return Err(format!(
             "key file {}: it is there already; nothing has changed",

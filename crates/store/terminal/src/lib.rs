@@ -3,7 +3,9 @@
 //! - [`commands`]: the list of commands. [`examples`](mod@examples): what their pages end with.
 //! - [`connect`]: how a tool finds its cluster, and what it says if the cluster does not answer.
 //! - [`tls`], [`knobs`], [`configuration`], [`seconds`], [`numbers`], [`choices`]: flags, and files of flags;
-//!   [`sources`]: where a flag comes from that nobody has typed.
+//!   [`sources`]: where a flag comes from that nobody has typed; [`given`]: files that are others than are wanted.
+//! - [`token`]: what a client may show; [`denial`]: why it is refused; [`system_errors`]: what the system says of
+//!   files, in words.
 //! - [`serving`], [`process`], [`children`], [`ports`], [`remembered`], [`allocator`], [`notify`], [`trace_file`],
 //!   [`pages`]: what a process has that serves. [`interrupts`]: the end of one that does not; [`leavings`]: what it
 //!   must not leave.
@@ -17,7 +19,9 @@ pub mod choices;
 pub mod commands;
 pub mod configuration;
 pub mod connect;
+pub mod denial;
 pub mod examples;
+pub mod given;
 pub mod interrupts;
 pub mod keys;
 pub mod knobs;
@@ -36,8 +40,10 @@ pub mod serving;
 pub mod shell;
 pub mod sources;
 pub mod status;
+pub mod system_errors;
 pub mod text;
 pub mod tls;
+pub mod token;
 pub mod trace_file;
 pub mod watching;
 pub mod wording;

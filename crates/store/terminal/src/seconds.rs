@@ -23,9 +23,39 @@ pub fn in_bounds(text: &str, least: f64, most: f64) -> Result<f64, String> {
     }
 }
 
+/// So many seconds for people, to the two largest units.
+pub fn spanned(seconds: u64) -> String {
+    const UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)];
+    let (mut rest, mut parts) = (seconds, Vec::new());
+    for (unit, length) in UNITS {
+        let count = rest / length;
+        rest %= length;
+        if count > 0 || !parts.is_empty() {
+            parts.push(format!("{count} {unit}"));
+        }
+    }
+    parts.truncate(2);
+    match parts.is_empty() {
+        true => "0 s".into(),
+        false => parts.join(" "),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_is_told_to_its_two_largest_units() {
+        for (seconds, told) in [
+            (0, "0 s"),
+            (61, "1 min 1 s"),
+            (43_200, "12 h 0 min"),
+            (90_061, "1 d 1 h"),
+        ] {
+            assert_eq!(spanned(seconds), told);
+        }
+    }
 
     #[test]
     fn a_time_out_of_bounds_is_told_which_there_are() {

@@ -44,7 +44,9 @@ use plinth_keeper_commands as _;
 use plinth_counter as _;
 
 use clap::{Arg, ArgAction, Command};
-use plinth_terminal::{allocator, commands, configuration, connect, interrupts, knobs, leavings};
+use plinth_terminal::{
+    allocator, commands, configuration, connect, interrupts, knobs, leavings, system_errors,
+};
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
@@ -72,7 +74,8 @@ fn end_when_standard_output_does() {
             }
             Some(why) => {
                 leavings::remove();
-                let _ = writeln!(std::io::stderr(), "plinth: standard output: {why}");
+                let line = system_errors::explained(&format!("standard output: {why}"));
+                let _ = writeln!(std::io::stderr(), "plinth: {line}");
                 std::process::exit(1)
             }
             None => tell(info),

@@ -32,6 +32,7 @@ mod farm_on_disk;
 mod farm_server;
 mod files_and_names;
 mod full_disk;
+mod given_files;
 mod growth;
 mod growth_under_load;
 mod json_documents;

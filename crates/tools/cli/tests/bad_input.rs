@@ -112,7 +112,8 @@ fn records_that_cannot_be_kept(cluster: &Cluster) {
         command.arg(cluster.cluster_file()).arg("--data-dir");
         let output = command.arg(directory.file("data")).output();
         let line = error_line(&output.expect("the binary was built"));
-        let said = format!("{name} file /dev/null/records: Not a directory");
+        let what = "a part of its path is a file, and no directory";
+        let said = format!("{name} file /dev/null/records: {what}");
         assert!(
             line.contains(&said) && line.contains(&format!("choose another with {flag}")),
             "{line}"
@@ -587,7 +588,8 @@ fn has_no_room(arguments: &[&str]) {
     let output = output.and_then(std::process::Child::wait_with_output);
     let output = output.expect("it runs");
     assert_eq!(output.status.code(), Some(1), "{arguments:?}");
-    let line = "plinth: standard output: No space left on device (os error 28)\n";
+    let line = "plinth: standard output: no space is left on its disk; remove files there, or choose a place on \
+                another disk\n";
     assert_eq!(text(&output.stderr), line, "{arguments:?}");
     // Nor has what it says of it.
     let mut command = Command::new(BINARY);

@@ -1,7 +1,10 @@
 //! `plinth copy` between two clusters, with and without the C API.
 
 use crate::common::client_programs::build_directory;
-use crate::common::{BINARY, Cluster, Directory, text};
+use crate::common::gateways::{connect, start_gateway};
+use crate::common::{BINARY, Cluster, Directory, free_ports, text};
+use plinth_runtime::real;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -417,4 +420,90 @@ fn a_tree_that_a_gateway_serves_is_not_written_over_unless_forced() {
         &["--overwrite", "--force"],
     ));
     assert!(!whole().contains("\"is_whole\":true"));
+}
+
+/// The rows of a tree come along, and the stream of its changes does not: nobody could serve the tree.
+#[test]
+fn a_tree_that_comes_along_without_its_stream_is_named_with_the_way_out() {
+    let directory = Directory::new("carried-tree");
+    let cluster = |name: &str| Cluster::start(name, 1, &["--engine", "memory"]);
+    let (source, copied, loaded) = (
+        cluster("tree-from"),
+        cluster("tree-copied"),
+        cluster("tree-loaded"),
+    );
+    let address = SocketAddr::from(([127, 0, 0, 1], free_ports(1)));
+    let gateway = start_gateway(&source, address, &["--tree", "shop"]);
+    real::block_on(async {
+        let client = connect(address, None).await;
+        client.close().await.expect("closed");
+    });
+    drop(gateway);
+    let file = directory.file("all.tsv").display().to_string();
+    assert!(source.plinth(&["dump", &file]).status.success());
+    let loading = loaded.plinth(&["load", &file]);
+    assert!(loading.status.success(), "{}", text(&loading.stderr));
+    let mut copying = Command::new(BINARY);
+    copying.arg("copy").arg("--from").arg(source.cluster_file());
+    copying
+        .arg("--to")
+        .arg(copied.cluster_file())
+        .current_dir(&directory.0);
+    let copying = copying.output().expect("it was built");
+    assert!(copying.status.success(), "{}", text(&copying.stderr));
+    for said in [&loading, &copying] {
+        let said = text(&said.stderr);
+        for words in [
+            "tree `shop' of the keeper came from another cluster, without its stream of changes",
+            "`plinth keeper drop --tree shop --whole'",
+            "`plinth keeper import --from-files DIR --tree shop'",
+        ] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+    }
+    let compared = result(&copy(&directory, &source, &copied, &["--verify-only"]));
+    assert_eq!(
+        compared["unusable"].as_array().map(Vec::len),
+        Some(1),
+        "{compared}"
+    );
+    // Rows of others come along as they are.
+    let rows = directory.file("rows.tsv").display().to_string();
+    std::fs::write(&rows, "a\t1\n").expect("writes");
+    let loading = loaded.plinth(&["load", &rows, "--json"]);
+    assert_eq!(result(&loading)["unusable"], serde_json::json!([]));
+    the_way_out_is_one(&source, &copied, &directory);
+}
+
+fn the_way_out_is_one(source: &Cluster, copied: &Cluster, directory: &Directory) {
+    let exported = directory.file("exported").display().to_string();
+    for (cluster, words) in [
+        (copied, &["keeper", "drop", "--tree", "shop", "--whole"][..]),
+        (
+            source,
+            &[
+                "keeper",
+                "export",
+                "--tree",
+                "shop",
+                "--to-files",
+                &exported,
+            ],
+        ),
+        (
+            copied,
+            &[
+                "keeper",
+                "import",
+                "--from-files",
+                &exported,
+                "--tree",
+                "shop",
+            ],
+        ),
+        (copied, &["keeper", "status", "--tree", "shop"]),
+    ] {
+        let done = cluster.plinth(words);
+        assert!(done.status.success(), "{words:?}: {}", text(&done.stderr));
+    }
 }

@@ -114,3 +114,134 @@ fn a_token_is_made_trusted_used_and_revoked_with_the_tools_of_a_user() {
     std::thread::sleep(KNOWN);
     done("writemode on; set other 2", &copy);
 }
+
+/// Somebody with a copy of the cluster file and some tokens.
+struct User {
+    directory: PathBuf,
+    copy: PathBuf,
+    /// The token in `app.token`, which no line may have.
+    secret: String,
+}
+
+impl User {
+    /// Of a cluster in which clients need tokens, and which has `app/a`, `b`, and the tenants `shop` and `other`.
+    fn of(own: &Path, copy: PathBuf) -> User {
+        let directory = own.with_file_name("");
+        let key = directory.join("web.sign").display().to_string();
+        let made = token(&["new", "--name", "web", "--out", &key]);
+        done("writemode on; createtenant shop; createtenant other", own);
+        done(
+            "usetenant shop; writemode on; set a 1; defaulttenant; set app/a 1; set b 1",
+            own,
+        );
+        done(made.lines().last().expect("a statement"), own);
+        done("configure clients=tokens", own);
+        assert!(done("gettenant shop", own).contains('1'));
+        let signed = |name: &str, grants: &[&str]| {
+            let text = token(&[&["sign", "--key", &key][..], grants].concat());
+            std::fs::write(directory.join(name), &text).expect("written");
+            text.trim().to_owned()
+        };
+        let app = ["--read", "app/", "--write", "app/", "--for"];
+        let secret = signed("app.token", &[&app[..], &["1h"]].concat());
+        signed("short.token", &[&app[..], &["1s"]].concat());
+        signed("shop.token", &["--tenant", "1", "--for", "1h"]);
+        std::thread::sleep(KNOWN);
+        User {
+            directory,
+            copy,
+            secret,
+        }
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.directory.join(name).display().to_string()
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(BINARY);
+        command.args(arguments).args(["--timeout", "5", "-C"]);
+        let command = command.arg(&self.copy).current_dir(&self.directory);
+        command.output().expect("it runs")
+    }
+
+    fn says(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let error = text(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {error}");
+        text(&output.stdout)
+    }
+
+    fn fails(&self, arguments: &[&str], words: &str) {
+        let line = error_line(&self.run(arguments));
+        assert!(line.contains(words), "{arguments:?}: {line}");
+        let mut parts = self.secret.split('.');
+        assert!(parts.all(|part| !line.contains(part)), "{line}");
+    }
+}
+
+const GET: [&str; 3] = ["cli", "--exec", "get app/a"];
+
+#[test]
+fn a_user_with_a_token_uses_the_shell_with_it_and_is_told_what_it_does_not_grant_and_when_it_is_over()
+ {
+    let (_cluster, own, copy) = cluster("token-user");
+    let user = User::of(&own, copy);
+    user.fails(&GET, "no token is shown: name the file of one with --token");
+    let shown = [&GET[..], &["--token", "app.token"]].concat();
+    assert!(user.says(&shown).contains("`app/a' is `1'"));
+    let with = |file, statements| ["cli", "--token", file, "--exec", statements];
+    user.says(&with("app.token", "writemode on; set app/b 2"));
+    user.fails(&with("app.token", "get b"), "`plinth token show app.token'");
+    user.fails(
+        &with("app.token", "writemode on; set b 2"),
+        "does not grant that",
+    );
+    let read = user.says(&with("shop.token", "usetenant shop; get a"));
+    assert!(read.contains("`a' is `1'"), "{read}");
+    user.fails(
+        &with("shop.token", "usetenant other; get a"),
+        "does not grant that",
+    );
+    let option = "option on authorization_token app.token; get app/a; option";
+    let said = user.says(&["cli", "--exec", option]);
+    assert!(said.contains("`app/a' is `1'"), "{said}");
+    assert!(said.contains("authorization_token app.token"), "{said}");
+    let typed = format!("option on authorization_token {}", user.secret);
+    user.fails(&["cli", "--exec", &typed], "that is a token itself");
+    let late = [&GET[..], &["--token", "short.token"]].concat();
+    user.fails(&late, "the token of short.token is over since");
+    user.fails(&late, "6000");
+}
+
+#[test]
+fn a_user_with_a_token_dumps_loads_and_copies_what_it_grants() {
+    let (_cluster, own, copy) = cluster("token-commands");
+    let user = User::of(&own, copy);
+    let range = ["--begin", "app/", "--end", "app0"];
+    let shown = ["--token", "app.token"];
+    user.says(&[&["dump", "app.tsv"][..], &shown, &range].concat());
+    let pairs = std::fs::read_to_string(user.file("app.tsv"));
+    assert_eq!(pairs.expect("written"), "app/a\t1\n");
+    user.says(&[&["load", "app.tsv"][..], &shown].concat());
+    user.fails(
+        &["dump", "all.tsv", "--token", "app.token"],
+        "does not grant that",
+    );
+    let mut by_variable = Command::new(BINARY);
+    by_variable.args(GET).arg("-C").arg(&user.copy);
+    by_variable.env("PLINTH_TOKEN_FILE", user.file("app.token"));
+    assert!(by_variable.output().expect("it runs").status.success());
+
+    let target = Cluster::start("token-target", 1, &["--engine", "memory"]);
+    let mut copying = Command::new(BINARY);
+    copying
+        .args(["copy", "--from-token", "app.token"])
+        .args(range);
+    copying.arg("--from").arg(&user.copy);
+    copying.arg("--to").arg(target.cluster_file());
+    let output = copying.current_dir(&user.directory).output();
+    let output = output.expect("it runs");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(target.cli("get app/a").contains("`app/a' is `1'"));
+}

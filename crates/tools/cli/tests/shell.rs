@@ -71,6 +71,22 @@ fn reads(cluster: &Cluster, arguments: &[&str], lines: &str) -> (String, String)
     (text(&output.stdout), text(&output.stderr))
 }
 
+#[test]
+fn a_word_in_single_quotes_is_no_key() {
+    let cluster = Cluster::start("single-quotes", 1, &["--engine", "memory"]);
+    for statement in ["set 'x' 1", "get 'x'", "set a 'b c'"] {
+        let line = cluster.cli_fails(statement);
+        assert!(line.contains("text stands in double quotes"), "{line}");
+    }
+    let said = cluster.cli("set \"'x'\" it's; get \\x27x\\x27");
+    assert!(said.contains("`'x'' is `it's'"), "{said}");
+    assert!(
+        cluster
+            .cli("help escaping")
+            .contains("single quotes are no quotes")
+    );
+}
+
 /// `script` is a terminal that answers no questions, as those of programs are; lines are typed without waiting.
 #[test]
 fn lines_that_are_typed_ahead_of_a_terminal_are_all_carried_out() {

@@ -2,6 +2,7 @@
 
 use crate::common::{Directory, free_ports};
 use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -138,6 +139,89 @@ fn rows_outlive_a_killed_server_and_transactions_are_whole() {
     assert_eq!(found[1]["rows"].as_array().map(Vec::len), Some(4));
     let failed = server.refused("create unique index bad on accounts (balance)");
     assert!(failed.starts_with("plinth: duplicate: "), "{failed}");
+}
+
+/// What the shell prints of lines at its standard input, and of an error.
+fn piped(server: &Server, lines: &str) -> (String, String) {
+    let address = format!("127.0.0.1:{}", server.port);
+    let shell = Command::new(BINARY)
+        .args(["table", "cli", "--tsv", "--connect", &address])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut shell = shell.expect("the binary was built");
+    let mut input = shell.stdin.take().expect("piped");
+    input.write_all(lines.as_bytes()).expect("it reads");
+    drop(input);
+    let output = shell.wait_with_output().expect("it ends");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    (text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn a_statement_of_several_lines_is_one_and_one_of_a_line_needs_no_end() {
+    let directory = Directory::new("table-lines");
+    let server = Server::start(&directory, free_ports(1));
+    let rows = "# two accounts\ncreate table accounts (\n  id int,\n  owner text,\n  # what is there\n  balance int,\n\
+                \x20 primary key (id)\n);\ninsert into accounts (id, owner, balance)\n  values (1, 'ann', 1),\n  \
+                (2, 'ann', 2),\n  (3, 'bob;\n\nor not', 3);\nselect id from accounts\n";
+    let (out, error) = piped(&server, rows);
+    assert_eq!(
+        (&out[..], &error[..]),
+        ("1\n2\n3\n", "done\n3 rows changed\n")
+    );
+    let (out, _) = piped(
+        &server,
+        "select *\nfrom accounts\nwhere owner = 'bob;\n\nor not';\n",
+    );
+    assert!(out.starts_with("3\t"), "{out}");
+    // The first line is whole, and would remove more than is meant.
+    let (_, error) = piped(
+        &server,
+        "delete from accounts where owner = 'ann'\nand id = 1;\n",
+    );
+    assert_eq!(error, "1 row changed\n");
+    let (_, error) = piped(&server, "delete from accounts\nwhere id = 3;\n");
+    assert_eq!(error, "1 row changed\n");
+    let (out, error) = piped(
+        &server,
+        "tables\nselect id\nfrom accounts\n\nselect owner from accounts",
+    );
+    assert!(out.ends_with("2\nann\n"), "{out}{error}");
+    // What is not whole is an error at its first line.
+    let (_, error) = piped(&server, "tables\n\nselect id\nfrom\n\ntables\n");
+    let says = "plinth: line 3: the name of a table is expected at the end";
+    assert!(error.contains(says), "{error}");
+    let (_, error) = piped(&server, "select id from accounts\nwhre id = 1\n");
+    assert!(error.starts_with("plinth: line 2: "), "{error}");
+}
+
+/// A program that writes a statement and waits for its answer need not end it with a `;`.
+#[test]
+fn a_line_that_is_whole_is_answered_before_the_next_one_comes() {
+    let directory = Directory::new("table-coprocess");
+    let server = Server::start(&directory, free_ports(1));
+    server.ask("create table t (id int, primary key (id)); insert into t (id) values (1)");
+    let address = format!("127.0.0.1:{}", server.port);
+    let shell = Command::new(BINARY)
+        .args(["table", "cli", "--tsv", "--connect", &address])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut shell = shell.expect("the binary was built");
+    let mut input = shell.stdin.take().expect("piped");
+    let mut output = BufReader::new(shell.stdout.take().expect("piped"));
+    for _ in 0..2 {
+        input.write_all(b"select id from t\n").expect("it reads");
+        let mut line = String::new();
+        output.read_line(&mut line).expect("it answers");
+        assert_eq!(line, "1\n");
+    }
+    // It ends although nobody closes its input.
+    input.write_all(b"exit\n").expect("it reads");
+    assert!(shell.wait().expect("it ends").success());
+    drop(input);
 }
 
 #[test]

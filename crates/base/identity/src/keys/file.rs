@@ -14,6 +14,7 @@
 //! The line `open-to` is for servers: those who prove nothing are this to them, a client or a reader.
 
 use super::{Key, KeyId, unhex};
+use crate::files::FileKind;
 use crate::identity::Identity;
 use crate::secret::{SECRET_BYTES, Secret};
 use std::fmt;
@@ -87,6 +88,9 @@ impl KeyFile {
 
     /// Parses the content of a key file. Nothing in the error is secret.
     pub fn parse(bytes: &[u8]) -> Result<KeyFile, KeyFileError> {
+        if let Some(other) = FileKind::Keys.instead(bytes) {
+            return error(other);
+        }
         if bytes.len() > FILE_BYTES_MAX {
             return error("it is too large for a key file; is it another file?");
         }

@@ -59,6 +59,7 @@ pub const HELP: Help = Help {
     topics: &[
         ("filters", "what stands behind `where'"),
         ("values", "how values and names are written"),
+        ("lines", "where a statement of several lines ends"),
     ],
 };
 
@@ -78,8 +79,20 @@ null, true, false           for any column that may be null, and for bool
 x'00ff'                     bytes, by hexadecimal digits
 timestamp '2026-01-31 12:00:00.5'
 
-Words are in any case. A name with other characters than letters, digits and
-`_' is in double quotes.";
+Words are in any case. In double quotes stand names, not texts: of tables and
+columns with other characters than letters, digits and `_'.";
+
+const LINES: &str = "\
+A statement may take up several lines. It ends with a `;' at the end of a line,
+or before an empty line:
+
+  select *
+  from accounts
+  where owner = 'ann';
+
+A line that is a statement itself needs no `;'. It is one, unless the line behind
+it is there already, as in a file or a paste, and only goes on: `and ...'. Ctrl-C
+gives up what was begun. Lines that begin with `#' are comments.";
 
 /// What there is to say about a statement, or about something else; about all, if nothing is named.
 ///
@@ -94,6 +107,7 @@ pub fn help(of: &str) -> Outcome<String> {
         "" => return Ok(HELP.screen()),
         "filters" | "where" => return Ok(FILTERS.into()),
         "values" => return Ok(VALUES.into()),
+        "lines" => return Ok(LINES.into()),
         _ => {}
     }
     // `help create` is about all that is created.

@@ -5,7 +5,7 @@ use super::door::CODE;
 use super::help::{HELP, help};
 use super::secure::Connector;
 use plinth_runtime::{Duration, timeout};
-use plinth_table::language::{Statement, parse};
+use plinth_table::language::{Statement, is_cut_off, parse};
 use plinth_table::limits;
 use plinth_table::proto::{self, request::What};
 use plinth_table::request::{Operation, Request, Transaction};
@@ -260,6 +260,8 @@ impl Session {
 }
 
 impl runner::Session for Session {
+    const HAS_LONG_STATEMENTS: bool = true;
+
     type Statement = Statement;
 
     fn completer(&self) -> Completer {
@@ -268,6 +270,10 @@ impl runner::Session for Session {
 
     fn parse(text: &str) -> Outcome<Vec<Statement>> {
         parse(text.trim_end())
+    }
+
+    fn is_begun(text: &str) -> bool {
+        is_cut_off(text)
     }
 
     fn is_exit(statement: &Statement) -> bool {

@@ -1,13 +1,14 @@
 //! Words as statements.
 
 use super::statement::Statement;
-use super::words::{Word, Words, shortened, split};
+use super::words::{Word, Words, is_quoted_at_end, shortened, split};
 use crate::filter::Filter;
 use crate::proto::request::What;
 use crate::proto::{self, Comparison, Kind};
 use crate::request::{Assignment, Cells, Condition, Expect, Operation, To};
 use crate::value::Value;
 use plinth_core::similar;
+use std::cell::Cell;
 
 /// Deepest nesting of a filter.
 const DEPTH_MAX: usize = 50;
@@ -48,10 +49,23 @@ struct Parser<'a> {
     text: &'a str,
     words: Words,
     at: usize,
+    /// Something was expected at the end.
+    is_cut_off: Cell<bool>,
 }
 
 pub fn all(text: &str) -> Parsed<Vec<Statement>> {
-    let mut parser = Parser::new(text)?;
+    all_of(&mut Parser::new(text)?)
+}
+
+/// Whether more words could make statements of a text that is none.
+pub fn is_cut_off(text: &str) -> bool {
+    match Parser::new(text) {
+        Ok(mut parser) => all_of(&mut parser).is_err() && parser.is_cut_off.get(),
+        Err(_) => is_quoted_at_end(text),
+    }
+}
+
+fn all_of(parser: &mut Parser<'_>) -> Parsed<Vec<Statement>> {
     let mut statements = Vec::new();
     loop {
         while parser.take_sign(";") {}
@@ -80,6 +94,7 @@ impl<'a> Parser<'a> {
             text,
             words: split(text)?,
             at: 0,
+            is_cut_off: Cell::new(false),
         })
     }
 
@@ -96,7 +111,10 @@ impl<'a> Parser<'a> {
             Some((at, _)) => {
                 format!("{what} is expected at {:?}", shortened(&self.text[*at..]))
             }
-            None => format!("{what} is expected at the end"),
+            None => {
+                self.is_cut_off.set(true);
+                format!("{what} is expected at the end")
+            }
         })
     }
 
@@ -200,11 +218,30 @@ impl<'a> Parser<'a> {
             }
         }
         let Some(Word::Value(value)) = self.peek() else {
-            return self.expected("a value");
+            let hint = self.how_it_is_quoted();
+            return self.expected("a value").map_err(|line| line + &hint);
         };
         let value = value.clone();
         self.at += 1;
         Ok(value)
+    }
+
+    /// The end of the line about a word that stands where a value does.
+    fn how_it_is_quoted(&self) -> String {
+        let in_quotes = |text: &str| format!("'{}'", shortened(text).replace('\'', "''"));
+        match self.peek() {
+            Some(Word::Bare(word)) if word.eq_ignore_ascii_case("timestamp") => {
+                "; a time stands in single quotes: timestamp '2026-01-31 12:00:00'".into()
+            }
+            Some(Word::Bare(word)) => {
+                format!("; a text stands in single quotes: {}", in_quotes(word))
+            }
+            Some(Word::Name(name)) => format!(
+                "; a text stands in single quotes: {}; in double quotes stand names of columns and tables",
+                in_quotes(name)
+            ),
+            _ => String::new(),
+        }
     }
 
     // ---- statements ----
@@ -461,6 +498,9 @@ impl<'a> Parser<'a> {
         }
         let mut limit = None;
         if self.take("limit") {
+            if !matches!(self.peek(), Some(Word::Value(_) | Word::Sign("-"))) {
+                return self.expected("a number of rows");
+            }
             limit = match self.value()? {
                 Value::Int(rows) if rows > 0 => Some(rows as u64),
                 _ => return Err("a limit is a number of rows above 0".into()),

@@ -132,6 +132,20 @@ pub fn split(text: &str) -> Result<Words, String> {
     Ok(words)
 }
 
+/// Whether the text ends within quotes.
+pub fn is_quoted_at_end(text: &str) -> bool {
+    let mut open = None;
+    for letter in text.chars().filter(|letter| matches!(letter, '\'' | '"')) {
+        // One that is written twice closes and opens.
+        open = match open {
+            None => Some(letter),
+            Some(quote) if quote == letter => None,
+            within => within,
+        };
+    }
+    open.is_some()
+}
+
 /// The beginning of a text, for an error.
 pub fn shortened(text: &str) -> String {
     text.chars().take(20).collect()

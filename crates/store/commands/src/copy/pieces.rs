@@ -3,6 +3,7 @@
 use foldhash::quality::FixedState;
 use plinth_core::key::{printable, unprintable};
 use plinth_core::{Key, KeyRange, Value};
+use plinth_identity::files::FileKind;
 use plinth_terminal::Outcome;
 use plinth_terminal::outputs::why_not_made;
 use std::collections::BTreeSet;
@@ -120,10 +121,16 @@ impl Progress {
         })?;
         let mut lines = text.lines();
         if lines.next() != Some(what) {
-            return Err(at(
-                path,
-                "it tells of another copy; name the one that it is of, or begin anew with another --progress",
-            ));
+            return Err(match FileKind::of(text.as_bytes()) {
+                Some(other) => at(
+                    path,
+                    format!("{other}; name the file of an earlier copy with --progress"),
+                ),
+                None => at(
+                    path,
+                    "it tells of another copy; name the one that it is of, or begin anew with another --progress",
+                ),
+            });
         }
         let damaged = || at(path, "it is damaged; remove it and begin anew");
         let key = |word: &str| unprintable(word).map(Key::from).ok_or_else(damaged);

@@ -10,6 +10,7 @@ use plinth_terminal::connect::{self, ClusterArguments, Connection};
 use plinth_terminal::outputs::why_not_read;
 use plinth_terminal::served;
 use plinth_terminal::tls::TlsArguments;
+use plinth_terminal::token::Token;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -31,6 +32,16 @@ pub struct Libraries {
     loaded: Vec<(PathBuf, Library)>,
 }
 
+/// One of the two databases, as the user names it.
+pub struct Given<'a> {
+    pub flag: &'static str,
+    pub file: &'a Path,
+    /// It is opened through this library.
+    pub library: Option<&'a Path>,
+    /// It is shown what is in this file.
+    pub token: Option<&'a Path>,
+}
+
 impl Libraries {
     pub fn new(tls: TlsArguments, api_version: i32, timeout: u64) -> Self {
         Libraries {
@@ -41,8 +52,14 @@ impl Libraries {
         }
     }
 
-    /// Opens the database of the cluster file, through `library` if one is named.
-    pub async fn open(&mut self, flag: &str, file: &Path, library: Option<&Path>) -> Outcome<Side> {
+    /// Opens the database.
+    pub async fn open(&mut self, given: &Given<'_>) -> Outcome<Side> {
+        let Given {
+            flag,
+            file,
+            library,
+            token,
+        } = *given;
         connect::refuse_directory(file).map_err(|line| format!("{flag}: {line}"))?;
         let text = std::fs::read_to_string(file).map_err(|error| {
             format!("{flag} {}: {}", file.display(), why_not_read(&error, flag))
@@ -57,7 +74,12 @@ impl Libraries {
                     tls: self.tls.clone(),
                     ..ClusterArguments::of(file.to_owned(), self.timeout)
                 };
-                Database::Plinth(Rc::new(arguments.open().await?))
+                let mut connection = arguments.open().await?;
+                if let Some(token) = token {
+                    let token = Token::read(&format!("{flag}-token"), token)?;
+                    connection.database = token.of(&connection.database)?;
+                }
+                Database::Plinth(Rc::new(connection))
             }
             Some(library) => {
                 let library = self.load(flag, library)?;
@@ -122,7 +144,7 @@ impl Side {
             }
             (Err(error @ Error::permission_denied), Database::Plinth(connection)) => {
                 let denial = connection.explain_denial().await;
-                denial.unwrap_or_else(|| error.to_string())
+                denial.unwrap_or_else(|| connect::explain(error))
             }
             (Err(error), _) => error.to_string(),
         };
@@ -236,7 +258,11 @@ impl Side {
                     transaction.set_option(TransactionOption::Timeout(timeout))?;
                     transaction.tenants().await
                 });
-                read.await
+                match read.await {
+                    // Who may not know the tenants copies what its rights allow.
+                    Err(Error::permission_denied) => Ok(Tenants::default()),
+                    read => read,
+                }
             }
             Database::Foreign(database) => {
                 let read = database.run(async |transaction| {
@@ -272,7 +298,11 @@ impl Side {
         };
         let carried = connection.database.run(async |transaction| {
             transaction.set_option(TransactionOption::Timeout(timeout))?;
-            let found = transaction.carry_tenants(tenants, Some(replaced)).await?;
+            let found = match transaction.carry_tenants(tenants, Some(replaced)).await {
+                // Who may not know the tenants writes what its rights allow.
+                Err(Error::permission_denied) if tenants.named.is_empty() => None,
+                found => found?,
+            };
             if looks {
                 transaction.reset();
             }
@@ -294,6 +324,16 @@ impl Side {
                 self.flag,
                 served.line()
             )),
+        }
+    }
+
+    /// What is in the range and cannot be used as it is: lines for the user.
+    pub async fn unusable(&self, range: &KeyRange) -> Vec<String> {
+        match &self.database {
+            Database::Plinth(connection) => {
+                served::unusable(&connection.database, range.clone()).await
+            }
+            Database::Foreign(_) => Vec::new(),
         }
     }
 

@@ -1,7 +1,8 @@
 //! Which keys of a file may be loaded, where tenants are: each pair goes to the tenant that it was dumped from.
 
-use plinth_client::{Tenants, clearing, number_of};
+use plinth_client::{Database, Tenants, clearing, number_of};
 use plinth_core::Error;
+use plinth_core::KeyRange;
 use plinth_core::hash::HashMap;
 use plinth_core::key::{TENANT_PREFIX_BYTES, printable};
 use plinth_terminal::Outcome;
@@ -24,6 +25,9 @@ pub struct Spaces {
     served: Vec<Served>,
     /// A key that looks as if it were of a tenant of another database.
     pub doubtful: Option<String>,
+    /// Where keys are that may be of no use without what is not in the file, and those that have some of the file.
+    carried: Vec<KeyRange>,
+    brought_along: Vec<KeyRange>,
 }
 
 impl Spaces {
@@ -81,6 +85,8 @@ impl Spaces {
             brought,
             served: Vec::new(),
             doubtful: None,
+            carried: served::ranges(),
+            brought_along: Vec::new(),
         }
         .unless_told(prefix)
     }
@@ -100,10 +106,20 @@ impl Spaces {
         match prefix.len() >= TENANT_PREFIX_BYTES {
             true => Spaces {
                 is_known: true,
+                carried: self.carried,
                 ..Spaces::default()
             },
             false => self,
         }
+    }
+
+    /// What came with the file and cannot be used as it is: lines for the user.
+    pub async fn unusable(&self, database: &Database) -> Vec<String> {
+        let mut lines = Vec::new();
+        for range in &self.brought_along {
+            lines.extend(served::unusable(database, range.clone()).await);
+        }
+        lines
     }
 
     /// Whether some keys cannot be loaded.
@@ -115,6 +131,9 @@ impl Spaces {
     pub fn check(&mut self, key: &[u8]) -> Result<(), String> {
         if let Some(served) = self.served.iter().find(|served| served.range.contains(key)) {
             return Err(served.line());
+        }
+        if let Some(at) = self.carried.iter().position(|range| range.contains(key)) {
+            self.brought_along.push(self.carried.remove(at));
         }
         let Some(id) = number_of(key) else {
             return Ok(());

@@ -7,6 +7,7 @@ use plinth_control::management::ConfigChange;
 use plinth_core::config::FaultDomain;
 use plinth_core::similar::question;
 use plinth_core::{DatabaseConfig, EngineKind};
+use plinth_identity::files::FileKind;
 use plinth_terminal::outputs::why_not_read;
 use plinth_terminal::text::without_mark;
 use serde_json::Value;
@@ -38,8 +39,11 @@ pub fn read(path: &Path) -> Result<ConfigChange, String> {
 }
 
 fn parse(text: &str) -> Result<ConfigChange, String> {
-    let document: Value =
-        serde_json::from_str(text).map_err(|error| format!("no JSON: {error}"))?;
+    let document = serde_json::from_str(text);
+    let document: Value = document.map_err(|error| match FileKind::of(text.as_bytes()) {
+        Some(other) => other.to_string(),
+        None => format!("no JSON: {error}"),
+    })?;
     let members = document.as_object().ok_or("the JSON is no object")?;
     let mut change = ConfigChange::default();
     for (name, value) in members {
@@ -160,6 +164,7 @@ mod tests {
     fn what_is_unknown_or_cannot_be_is_refused_in_one_line() {
         for (text, word) in [
             ("", "no JSON"),
+            ("test:a1@10.0.0.1:4500\n", "it is a cluster file"),
             ("[]", "no object"),
             (r#"{"regions": []}"#, "`regions'"),
             (r#"{"redundancy_mode": "quadruple"}"#, "quadruple"),

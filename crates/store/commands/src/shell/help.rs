@@ -30,7 +30,7 @@ const HELP: Help = Help {
             page("commit", "", "commit the transaction", "begin; clear a; commit"),
             page("rollback", "", "end the transaction without a commit", "begin; clear a; rollback"),
             page("reset", "", "forget what the transaction has done so far", "begin; clear a; reset; set a 2; commit"),
-            page("option", "[on|off OPTION [NUMBER]]",
+            page("option", "[on|off OPTION [NUMBER|FILE]]",
                 "set an option of all transactions from now on; without arguments, show which are on",
                 "option on timeout 5000"),
         ]),

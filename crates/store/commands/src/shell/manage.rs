@@ -27,13 +27,10 @@ impl Session {
             }
             Some((on, chosen)) => {
                 if let (true, Some(open)) = (on, &self.transaction) {
-                    open.set_option(chosen.1)
-                        .map_err(|error| error.to_string())?;
+                    chosen.1.to(open).map_err(|error| error.to_string())?;
                 }
                 let before = self.options.len();
-                let same = std::mem::discriminant(&chosen.1);
-                self.options
-                    .retain(|(_, option)| std::mem::discriminant(option) != same);
+                self.options.retain(|(_, option)| !option.is_as(&chosen.1));
                 if on {
                     self.options.push(chosen);
                 } else if self.options.len() == before {

@@ -29,6 +29,7 @@ use plinth_terminal::connect::{self, ClusterArguments};
 use plinth_terminal::shell::answer::{Answer, FormArguments};
 use plinth_terminal::shell::complete::{Completer, complete as completed};
 use plinth_terminal::shell::runner;
+use plinth_terminal::token::TokenArgument;
 use session::Session;
 use statement::Statement;
 
@@ -47,6 +48,8 @@ use statement::Statement;
 struct Arguments {
     #[command(flatten)]
     cluster: ClusterArguments,
+    #[command(flatten)]
+    token: TokenArgument,
     /// Statements to run, separated by ';', instead of an interactive shell
     #[arg(long, value_name = "STATEMENTS")]
     exec: Option<String>,
@@ -63,7 +66,7 @@ plinth_terminal::command!(
 fn run(arguments: Arguments) -> Outcome {
     let form = arguments.form.chosen();
     let outcome = connect::block_on(async {
-        let connection = arguments.cluster.open().await?;
+        let connection = arguments.token.shown_by(arguments.cluster.open().await?)?;
         connection.limit_transactions();
         let mut session = Session::new(connection);
         let exec = arguments.exec.as_deref();

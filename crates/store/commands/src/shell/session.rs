@@ -3,7 +3,7 @@
 
 use super::help;
 use super::known::Looker;
-use super::options::Chosen;
+use super::options::{Chosen, Set};
 use super::statement::{Statement, StatusKind};
 use crate::registered::registered;
 use crate::{keys, status};
@@ -71,7 +71,7 @@ impl Session {
     /// Sets the options that are on.
     fn prepared<'a>(&self, transaction: &'a Transaction) -> Result<&'a Transaction> {
         for (_, option) in &self.options {
-            transaction.set_option(*option)?;
+            option.to(transaction)?;
         }
         Ok(transaction)
     }
@@ -79,7 +79,7 @@ impl Session {
     /// True if transactions pass the lock of a database.
     pub fn passes_the_lock(&self) -> bool {
         let mut options = self.options.iter();
-        options.any(|(_, option)| *option == TransactionOption::LockAware)
+        options.any(|(_, option)| *option == Set::Option(TransactionOption::LockAware))
     }
 
     pub fn is_open(&self) -> bool {

@@ -256,18 +256,17 @@ fn parse(words: &[Vec<u8>]) -> Result<Statement, String> {
 }
 
 fn parse_option(words: &Words) -> Result<Statement, String> {
-    let on = words.text(0) == "on";
-    let number = (words.arguments.len() > 2).then(|| words.text(2));
-    // An option is switched off whatever its number is.
-    let number = if on {
-        number
-    } else {
-        number.or(options::some_number(&words.text(1)))
+    let (on, name) = (words.text(0) == "on", words.text(1));
+    // The name of a file is as it is written.
+    let argument = words
+        .arguments
+        .get(2)
+        .map(|word| String::from_utf8_lossy(word));
+    let chosen = match on {
+        true => options::parse(&name, argument.as_deref())?,
+        false => options::parse_off(&name)?,
     };
-    Ok(Statement::Option(Some((
-        on,
-        options::parse(&words.text(1), number.as_deref())?,
-    ))))
+    Ok(Statement::Option(Some((on, chosen))))
 }
 
 /// The statements about tenants; `None`: the words are none of them.

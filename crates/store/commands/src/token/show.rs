@@ -3,11 +3,14 @@
 use super::{FORMAT, parse};
 use crate::keys::list;
 use plinth_core::key::printable;
+use plinth_identity::files::FileKind;
 use plinth_identity::keys::KeyFile;
 use plinth_identity::tokens::{Claims, Tenant, said};
 use plinth_runtime::unix_time_ms;
 use plinth_terminal::Outcome;
 use plinth_terminal::outputs::why_not_read;
+use plinth_terminal::seconds::spanned;
+use plinth_terminal::token::is_one;
 use serde_json::{Value, json};
 use std::io::Read;
 use std::path::Path;
@@ -20,10 +23,7 @@ const KEY_LINE: &str = "plinth-key-";
 /// What there is to say about a file, or about standard input: for people, and for programs.
 pub fn show(path: &Path) -> Outcome<(String, Value)> {
     // A token in place of its file is not repeated: others see what is on a screen.
-    if path
-        .to_str()
-        .is_some_and(|text| said(text.as_bytes()).is_ok())
-    {
+    if path.to_str().is_some_and(is_one) {
         return Err(
             "that is a token itself; name its file, or give it on standard input with -".into(),
         );
@@ -68,6 +68,9 @@ fn shown(text: &str, now: u64) -> Outcome<(String, Value)> {
             format!("signing key {name}; its public key is {public}"),
             object,
         ));
+    }
+    if let Some(other) = FileKind::Token.instead(text.as_bytes()) {
+        return Err(format!("{other}; there is nothing to show of it"));
     }
     let token = text.trim();
     if !token.contains('.') {
@@ -130,32 +133,17 @@ fn lines(key: &str, claims: &Claims, now: u64) -> String {
 fn good(claims: &Claims, now: u64) -> String {
     let Claims { from, until, .. } = *claims;
     match from.filter(|from| now < *from) {
-        _ if now >= until => format!("no more: it is over since {}", span(now - until)),
+        _ if now >= until => format!("no more: it is over since {}", spanned(now - until)),
         Some(from) => format!(
             "in {}, for {}",
-            span(from - now),
-            span(until.saturating_sub(from))
+            spanned(from - now),
+            spanned(until.saturating_sub(from))
         ),
         None => format!(
             "for {} more, until second {until} since 1970",
-            span(until - now)
+            spanned(until - now)
         ),
     }
-}
-
-/// So many seconds, to the two largest units.
-fn span(seconds: u64) -> String {
-    const UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)];
-    let (mut rest, mut parts) = (seconds, Vec::new());
-    for (unit, length) in UNITS {
-        let count = rest / length;
-        rest %= length;
-        if count > 0 || !parts.is_empty() {
-            parts.push(format!("{count} {unit}"));
-        }
-    }
-    parts.truncate(2);
-    listed(parts.into_iter(), "0 s").replace(", ", " ")
 }
 
 fn as_json(key: &str, claims: &Claims, now: u64) -> Value {

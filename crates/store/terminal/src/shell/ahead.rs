@@ -55,6 +55,21 @@ impl Ahead {
         }
     }
 
+    /// The next line, if it is whole.
+    pub fn take_line(&self) -> Option<String> {
+        let is_line = self.typed().text.contains('\n');
+        match is_line.then(|| self.take())? {
+            Next::Line(line) => Some(line),
+            // The end of the input comes before the line.
+            Next::End => {
+                let mut typed = self.typed();
+                typed.text.insert(0, END);
+                None
+            }
+            Next::Begin(_) => None,
+        }
+    }
+
     /// After Ctrl-C.
     pub fn forget(&self) {
         self.typed().text.clear();
@@ -83,7 +98,10 @@ fn is_line_feed(event: &Event) -> bool {
 
 fn push(text: &mut String, event: &Event) {
     let key = match event {
-        Event::Paste(pasted) => return text.push_str(pasted),
+        // Terminals send lines as the key for Enter ends them.
+        Event::Paste(pasted) => {
+            return text.push_str(&pasted.replace("\r\n", "\n").replace('\r', "\n"));
+        }
         Event::Key(key) => key,
         _ => return,
     };

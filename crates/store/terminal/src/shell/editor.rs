@@ -58,6 +58,7 @@ impl Editor {
                 ColumnarMenu::default().with_name(MENU),
             )))
             .with_ansi_colors(std::env::var_os("NO_COLOR").is_none())
+            .use_bracketed_paste(true)
             .with_quick_completions(true)
             .with_partial_completions(true)
             .with_edit_mode(Box::new(keys));
@@ -74,6 +75,13 @@ impl Editor {
     /// After Ctrl-C nothing of what was typed ahead is done.
     pub fn forget_ahead(&self) {
         self.ahead.forget();
+    }
+
+    /// The next line, if it was typed ahead.
+    pub fn typed_ahead(&mut self, prompt: &str) -> Option<String> {
+        let line = self.ahead.take_line()?;
+        self.show_and_keep(&line, prompt);
+        Some(line)
     }
 
     /// A line that was typed ahead, as the editor would show it.
@@ -112,18 +120,25 @@ fn keep_private(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Reads the next line and returns the editor; the line is `None` when the user leaves.
-pub async fn read_line(
-    mut editor: Editor,
-    prompt: &'static str,
-) -> Outcome<(Option<String>, Editor)> {
+/// What came from a terminal.
+pub enum Typed {
+    /// A line, or several that were pasted.
+    Lines(String),
+    /// Ctrl-C: what was typed before belongs to nothing.
+    GivenUp,
+    /// The user leaves.
+    End,
+}
+
+/// Reads the next line and returns the editor.
+pub async fn read_line(mut editor: Editor, prompt: &'static str) -> Outcome<(Typed, Editor)> {
     plinth_runtime::offload(move || {
         match editor.ahead.take() {
             Next::Line(line) => {
                 editor.show_and_keep(&line, prompt);
-                return Ok((Some(line), editor));
+                return Ok((Typed::Lines(line), editor));
             }
-            Next::End => return Ok((None, editor)),
+            Next::End => return Ok((Typed::End, editor)),
             Next::Begin(begin) => {
                 let begin = [EditCommand::InsertString(begin)];
                 editor.lines.run_edit_commands(&begin);
@@ -133,13 +148,11 @@ pub async fn read_line(
             DefaultPromptSegment::Basic(prompt.into()),
             DefaultPromptSegment::Empty,
         );
-        loop {
-            match editor.lines.read_line(&prompt) {
-                Ok(Signal::Success(line)) => return Ok((Some(line), editor)),
-                Ok(Signal::CtrlC) => continue,
-                Ok(_) => return Ok((None, editor)),
-                Err(error) => return Err(format!("cannot read from the terminal: {error}")),
-            }
+        match editor.lines.read_line(&prompt) {
+            Ok(Signal::Success(text)) => Ok((Typed::Lines(text), editor)),
+            Ok(Signal::CtrlC) => Ok((Typed::GivenUp, editor)),
+            Ok(_) => Ok((Typed::End, editor)),
+            Err(error) => Err(format!("cannot read from the terminal: {error}")),
         }
     })
     .await

@@ -51,6 +51,8 @@ statements. In keys and values:
                     semicolons; escapes count there too
   hello\x20world    the same word
   ""                the empty word
+  'hello'           is refused: single quotes are no quotes, as in fdbcli, and
+                    would be a part of the word; "'hello'" is that word
 
 Any other text stands for its bytes in UTF-8. Keys and values are shown with
 \xNN for each byte that is not printable ASCII, and \\ for a backslash. With
@@ -265,18 +267,20 @@ mod tests {
     fn what_the_help_says_of_escapes_is_so() {
         assert!(ESCAPING.lines().all(|line| line.len() <= COLUMNS));
         let words = super::super::words::split(
-            r#"\x00\xff \\\"\;\  \t\n\r\0 "hello world" hello\x20world "" "a;b""#,
+            r#"\x00\xff \\\"\;\  \t\n\r\0 "hello world" hello\x20world "" "'hello'" "a;b""#,
         );
         let words = words.expect("they are escapes").remove(0);
-        let wanted: [&[u8]; 7] = [
+        let wanted: [&[u8]; 8] = [
             b"\0\xff",
             b"\\\"; ",
             b"\t\n\r\0",
             b"hello world",
             b"hello world",
             b"",
+            b"'hello'",
             b"a;b",
         ];
         assert_eq!(words, wanted);
+        assert!(super::super::words::split("'hello'").is_err());
     }
 }

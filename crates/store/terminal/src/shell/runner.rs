@@ -2,40 +2,20 @@
 //! read beside the event loop, which goes on meanwhile.
 
 use super::answer::{Answer, Form};
-use super::complete::Completer;
-use super::editor::{self, Editor};
+use super::editor::{self, Editor, Typed};
+use super::input::Input;
+use super::lines::{Lines, Then, is_comment};
 use super::pager;
+pub use super::session::Session;
 use crate::text::without_mark;
-use crate::{Outcome, interrupts, wrap};
+use crate::{Outcome, interrupts, system_errors, wrap};
 use plinth_runtime::real::interrupted_by_user;
 use plinth_runtime::{Either, race};
+use std::collections::VecDeque;
 use std::io::IsTerminal;
 
-/// What understands and executes statements.
-#[allow(async_fn_in_trait)] // all tasks of a process share one thread
-pub trait Session {
-    type Statement;
-
-    /// Completes the lines of a person.
-    fn completer(&self) -> Completer;
-
-    /// Begins to look for what the completer should know. Called before each prompt, which does not wait for it.
-    fn look(&self) {}
-
-    /// All statements of a text. After an error none of them runs.
-    fn parse(text: &str) -> Outcome<Vec<Self::Statement>>;
-
-    fn is_exit(statement: &Self::Statement) -> bool;
-
-    fn prompt(&self) -> &'static str;
-
-    /// Whether statements up to now wait for a commit. Who interrupts one is told.
-    fn has_transaction(&self) -> bool {
-        false
-    }
-
-    async fn execute(&mut self, statement: Self::Statement) -> Outcome<Answer>;
-}
+/// The prompt where a statement goes on.
+const GOES_ON: &str = "  ...";
 
 /// Runs `exec`, or what standard input has.
 pub async fn run<S: Session>(session: &mut S, exec: Option<&str>, form: Form) -> Outcome {
@@ -82,17 +62,12 @@ pub fn placed(at: &str, line: String) -> String {
     }
 }
 
-/// Whether nothing is to be done: people explain their files of statements.
-fn is_comment(line: &str) -> bool {
-    line.trim_start().starts_with('#')
-}
-
 /// The outcome of a shell. With `Form::Json` the error is the answer of the statement that has failed: an object on
 /// standard output.
 pub fn told(outcome: Outcome, form: Form) -> Outcome {
     match outcome {
         Err(line) if form == Form::Json && !line.is_empty() => {
-            print(&serde_json::json!({"error": line}).to_string());
+            print(&serde_json::json!({"error": system_errors::explained(&line)}).to_string());
             Err(String::new())
         }
         outcome => outcome,
@@ -113,6 +88,16 @@ pub async fn read_line() -> Outcome<Option<String>> {
 
 /// Runs statements from standard input, line by line.
 async fn execute_input<S: Session>(session: &mut S, form: Form) -> Outcome {
+    if S::HAS_LONG_STATEMENTS {
+        let mut input = Input::new()?;
+        while let Some((number, text)) = input.statements::<S>().await? {
+            let at = |error| placed(&format!("line {number}"), error);
+            if !execute_all(session, &text, form).await.map_err(at)? {
+                break;
+            }
+        }
+        return Ok(());
+    }
     let mut number = 0u64;
     while let Some(line) = read_line().await? {
         number += 1;
@@ -136,43 +121,106 @@ async fn interact<S: Session>(session: &mut S, form: Form) -> Outcome {
     interrupts::are_heard();
     let name = session.prompt().split(' ').next().unwrap_or_default();
     let mut editor = Editor::new(session.completer(), name);
+    let (mut lines, mut left) = (Lines::<S>::new(), VecDeque::<String>::new());
     loop {
-        session.look();
-        let (line, returned) = editor::read_line(editor, session.prompt()).await?;
-        editor = returned;
-        let Some(line) = line else { return Ok(()) };
-        if is_comment(&line) {
-            continue;
-        }
-        let statements = match S::parse(&line) {
-            Ok(statements) => statements,
-            Err(error) => {
-                crate::say!("ERROR: {error}");
-                continue;
-            }
-        };
-        for statement in statements {
-            if S::is_exit(&statement) {
-                return Ok(());
-            }
-            let answer = match until_interrupted(session.execute(statement)).await {
-                Some(answer) => answer,
-                None => {
-                    editor.forget_ahead();
-                    Err(interrupted(session))
-                }
+        if left.is_empty() {
+            session.look();
+            let prompt = match lines.are_open() {
+                true => GOES_ON,
+                false => session.prompt(),
             };
-            match answer {
-                Ok(Answer::Page(text)) if form == Form::Text => pager::show(&text).await,
-                Ok(answer) => show(&answer, form),
-                Err(error) => {
-                    crate::say!("ERROR: {error}");
-                    interrupts::forget(); // it was one statement's
-                    break;
+            let (typed, returned) = editor::read_line(editor, prompt).await?;
+            editor = returned;
+            match typed {
+                // What was pasted has several.
+                Typed::Lines(text) => {
+                    let text = text.trim_end_matches('\n');
+                    left.extend(text.split('\n').map(str::to_owned));
                 }
+                Typed::GivenUp => drop(lines.take()),
+                Typed::End => return Ok(()),
+            }
+        }
+        let Some(text) = next_statements(&mut lines, &mut left, &mut editor) else {
+            continue;
+        };
+        match carry_out(session, &text, form).await {
+            Done::All => {}
+            Done::Left => return Ok(()),
+            Done::Interrupted => {
+                editor.forget_ahead();
+                left.clear();
             }
         }
     }
+}
+
+/// The next statements of the lines that are left; `None` if more lines are to come.
+fn next_statements<S: Session>(
+    lines: &mut Lines<S>,
+    left: &mut VecDeque<String>,
+    editor: &mut Editor,
+) -> Option<String> {
+    while let Some(line) = left.pop_front() {
+        if is_comment(&line) && !lines.are_in_quotes() {
+            continue;
+        }
+        let is_whole = match lines.push(&line) {
+            Then::Run => true,
+            Then::Wait => false,
+            Then::Ask => {
+                if left.is_empty() {
+                    left.extend(editor.typed_ahead(GOES_ON));
+                }
+                !left.front().is_some_and(|next| lines.is_continued_by(next))
+            }
+        };
+        if is_whole {
+            return Some(lines.take());
+        }
+    }
+    None
+}
+
+/// How statements of a person have ended.
+enum Done {
+    /// They are done, or one has failed.
+    All,
+    /// The user leaves.
+    Left,
+    Interrupted,
+}
+
+/// Does what a person wants, and prints answers and an error.
+async fn carry_out<S: Session>(session: &mut S, text: &str, form: Form) -> Done {
+    let failed = |error: &str| crate::say!("ERROR: {}", system_errors::explained(error));
+    let statements = match S::parse(text) {
+        Ok(statements) => statements,
+        Err(error) => {
+            failed(&error);
+            return Done::All;
+        }
+    };
+    for statement in statements {
+        if S::is_exit(&statement) {
+            return Done::Left;
+        }
+        match until_interrupted(session.execute(statement)).await {
+            Some(Ok(Answer::Page(text))) if form == Form::Text => pager::show(&text).await,
+            Some(Ok(answer)) => show(&answer, form),
+            Some(Err(error)) => {
+                failed(&error);
+                interrupts::forget(); // it was one statement's
+                break;
+            }
+            None => {
+                failed(&interrupted(session));
+                interrupts::forget();
+                return Done::Interrupted;
+            }
+        }
+    }
+    Done::All
 }
 
 /// What the statement of a person answers; `None` if Ctrl-C has ended it, and not the shell.
