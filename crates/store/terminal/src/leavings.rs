@@ -1,5 +1,5 @@
-//! What a process must not leave behind, whatever ends it: when nobody reads its output any more, it ends in the middle
-//! of its work.
+//! What a process must not leave behind, whatever ends it: when nobody reads its output any more, it ends in the
+//! middle of its work.
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::path::{Path, PathBuf};
