@@ -175,13 +175,8 @@ impl Fleet {
         file.save(&path).await.map_err(cannot)?;
         keys::make_closed(&path)?;
         file.keys = key_file::keyring(&path).await?;
-        let memory = memory_directory(&file);
-        leavings::note_directory(&memory);
-        if !shape.keeping.durable {
-            leavings::note_directory(&directory);
-        }
         Ok(Fleet {
-            memory,
+            memory: memory_directory(&file),
             path,
             directory,
             first_port,
@@ -194,6 +189,14 @@ impl Fleet {
             _lock: lock,
             _claims: claims,
         })
+    }
+
+    /// What must not stay when the machines have ended.
+    fn goes(&self) -> impl Iterator<Item = &Path> {
+        let data = (!self.shape.keeping.durable).then_some(&self.directory);
+        std::iter::once(&self.memory)
+            .chain(data)
+            .map(PathBuf::as_path)
     }
 
     /// Starts the machine with this number.
@@ -263,6 +266,7 @@ impl Fleet {
 
     /// Starts all machines, which are `children` then, and waits until they are a whole cluster.
     pub async fn start_all(&self, children: &mut Vec<Supervised>) -> Outcome<Survey> {
+        self.goes().for_each(leavings::note_directory);
         for i in 0..self.shape.machines {
             children.push(self.start(i)?);
         }
@@ -275,8 +279,7 @@ impl Fleet {
 
     /// Removes what the machines have left.
     pub fn remove(&self) {
-        let data = (!self.shape.keeping.durable).then_some(&self.directory);
-        for directory in std::iter::once(&self.memory).chain(data) {
+        for directory in self.goes() {
             let _ = std::fs::remove_dir_all(directory); // it may never have been made
         }
     }

@@ -1,5 +1,5 @@
-//! What a process must not leave behind, whatever ends it: when nobody reads its output any more, it ends in the middle
-//! of its work.
+//! What a process must not leave behind, whatever ends it: when nobody reads its output any more, it ends in the
+//! middle of its work.
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::path::{Path, PathBuf};
@@ -32,22 +32,24 @@ pub fn note_directory(path: &Path) {
 
 /// Removes all of it. The process ends after this.
 pub fn remove() {
-    let All {
-        children,
-        directories,
-    } = std::mem::take(&mut *all());
-    for child in children {
-        let Some(child) = Pid::from_raw(child as i32) else {
-            continue;
-        };
-        // Who was waited for has ended, and another process may have its number.
-        if let Ok(None) = waitpid(Some(child), WaitOptions::NOHANG) {
-            let _ = kill_process(child, Signal::KILL);
-            let _ = waitpid(Some(child), WaitOptions::empty());
+    std::mem::take(&mut *all()).remove();
+}
+
+impl All {
+    fn remove(self) {
+        for child in self.children {
+            let Some(child) = Pid::from_raw(child as i32) else {
+                continue;
+            };
+            // Who was waited for has ended, and another process may have its number.
+            if let Ok(None) = waitpid(Some(child), WaitOptions::NOHANG) {
+                let _ = kill_process(child, Signal::KILL);
+                let _ = waitpid(Some(child), WaitOptions::empty());
+            }
         }
-    }
-    for directory in directories {
-        let _ = std::fs::remove_dir_all(directory); // it may have gone already
+        for directory in self.directories {
+            let _ = std::fs::remove_dir_all(directory); // it may have gone already
+        }
     }
 }
 
@@ -63,14 +65,15 @@ mod tests {
         std::fs::create_dir(&directory).expect("it can be made");
         std::fs::write(directory.join("file"), "x").expect("it can be written");
         let sleeps = || Command::new("sleep").arg("60").spawn().expect("it starts");
-        let mut child = sleeps();
-        note_child(child.id());
-        let other = sleeps();
-        note_directory(&directory);
-        remove();
+        let (mut child, mut other) = (sleeps(), sleeps());
+        // Not those of other tests of this process.
+        let all = All {
+            children: vec![child.id()],
+            directories: vec![directory.clone()],
+        };
+        all.remove();
         assert!(!directory.exists());
         assert!(child.wait().is_err(), "somebody has waited for it");
-        let mut other = other;
         assert!(other.try_wait().expect("it is a child").is_none());
         other.kill().expect("it lives");
         other.wait().expect("it ends");

@@ -6,14 +6,9 @@
 //!   [`sources`]: where a flag comes from that nobody has typed; [`given`]: files that are others than are wanted.
 //! - [`token`]: what a client may show; [`denial`]: why it is refused; [`system_errors`]: what the system says of
 //!   files, in words.
-<<<<<<< ours
 //! - [`serving`], [`process`], [`children`], [`ports`], [`remembered`], [`allocator`], [`notify`], [`trace_file`],
 //!   [`pages`]: what a process has that serves. [`interrupts`]: the end of one that does not; [`leavings`]: what it
 //!   must not leave.
-=======
-//! - [`serving`], [`process`], [`children`], [`ports`], [`allocator`], [`notify`], [`trace_file`], [`pages`]: what a
-//!   process has that serves. [`interrupts`]: the end of one that does not.
->>>>>>> theirs
 //! - [`keys`], [`status`], [`text`]: key files, status documents, and text of other systems.
 //! - [`shell`], [`watching`], [`progress`], [`wrap`], [`wording`], [`outputs`]: what a person sees, and files that are
 //!   made.

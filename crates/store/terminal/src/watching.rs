@@ -3,6 +3,7 @@
 pub mod table;
 
 use crate::seconds::in_bounds;
+pub use crate::wrap::columns;
 use crate::wrap::wrapped;
 use crate::{Outcome, interrupts};
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
@@ -305,14 +306,6 @@ impl Drop for Screen {
         let _ = execute!(stdout(), cursor::Show, terminal::LeaveAlternateScreen);
         let _ = terminal::disable_raw_mode();
     }
-}
-
-/// Of the terminal, if there is one.
-pub fn columns() -> Option<u16> {
-    let size = terminal::size().ok();
-    // One that does not know has 0.
-    size.map(|(columns, _)| columns)
-        .filter(|columns| *columns > 0)
 }
 
 fn draw(lines: &[String]) {

@@ -2,10 +2,18 @@
 
 use std::io::{IsTerminal, stdout};
 
+/// Of the terminal, if there is one.
+pub fn columns() -> Option<u16> {
+    let size = crossterm::terminal::size().ok();
+    // One that does not know has 0.
+    size.map(|(columns, _)| columns)
+        .filter(|columns| *columns > 0)
+}
+
 /// Columns of the terminal that standard output is; `None` of a file or a program, which takes lines of any length.
 pub fn room() -> Option<usize> {
     let is_seen = stdout().is_terminal();
-    is_seen.then(crate::watching::columns)?.map(usize::from)
+    is_seen.then(columns)?.map(usize::from)
 }
 
 /// The lines of a text, of at most so many columns where the words allow it. What does not fit stands below, deeper.

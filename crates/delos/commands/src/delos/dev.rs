@@ -76,8 +76,8 @@ pub struct Arguments {
     /// Set a limit or an interval of the replicas; `plinth server --knob list` shows all knobs
     #[arg(long = "knob", value_name = "NAME=VALUE", value_parser = parse_knob)]
     knobs: Vec<String>,
-    /// Port of the first replica's metrics page (/metrics, for Prometheus); the others take the ports after it; 0: none
-    /// any more [default: none, or that of the service that is resumed]
+    /// Port of the first replica's metrics page (/metrics, for Prometheus); the others take the ports after it; 0:
+    /// none any more [default: none, or that of the service that is resumed]
     #[arg(long, alias = "metrics-port", value_name = "PORT", value_parser = within::<u16>(0..))]
     pages_port: Option<u16>,
 }
