@@ -31,23 +31,23 @@ fn parsed(lines: &str) -> Result<History, String> {
 #[test]
 fn what_is_wrong_with_a_text_is_told() {
     for (lines, why) in [
-        ("x\n", "line 2: 'x' is no number"),
-        ("\n", "line 2: '' is no number"),
+        ("x\n", "line 2: `x' is no number"),
+        ("\n", "line 2: `' is no number"),
         ("1 2 3 4 st-- 5\n", "line 2: it ends before the outcome"),
         (
             "1 2 3 4 st-- 5 a\n1 4294967296 3 4 st-- 5 a\n",
             "line 3: 4294967296 is no machine",
         ),
-        ("1 2 3 04 st-- 5 a\n", "line 2: '04' is no number"),
-        ("1 2 3 +4 st-- 5 a\n", "line 2: '+4' is no number"),
-        ("1 2 3 4 sx-- 5 a\n", "line 2: 'sx--' is no set of options"),
-        ("1 2 3 4 st-- 5 b\n", "line 2: 'b' is no outcome"),
-        ("1 2 3 4 st-- 5 a rX=i\n", "line 2: 'X' is no object"),
-        ("1 2 3 4 st-- 5 a q1\n", "line 2: 'q1' is no operation"),
-        ("1 2 3 4 st-- 5 a  \n", "line 2: '' is no operation"),
+        ("1 2 3 04 st-- 5 a\n", "line 2: `04' is no number"),
+        ("1 2 3 +4 st-- 5 a\n", "line 2: `+4' is no number"),
+        ("1 2 3 4 sx-- 5 a\n", "line 2: `sx--' is no set of options"),
+        ("1 2 3 4 st-- 5 b\n", "line 2: `b' is no outcome"),
+        ("1 2 3 4 st-- 5 a rX=i\n", "line 2: `X' is no object"),
+        ("1 2 3 4 st-- 5 a q1\n", "line 2: `q1' is no operation"),
+        ("1 2 3 4 st-- 5 a  \n", "line 2: `' is no operation"),
         (
             "1 2 3 4 st-- 5 a r1=18446744073709551616\n",
-            "line 2: '18446744073709551616' is no number",
+            "line 2: `18446744073709551616' is no number",
         ),
         (
             "1 2 3 4 st-- 5 a\n1 2 3 4 st-- 5 a\n",
@@ -68,7 +68,7 @@ fn what_is_wrong_with_a_text_is_told() {
     let other = History::parse(b"plinth farm history 2\n").expect_err("another version");
     assert_eq!(
         other.to_string(),
-        format!("line 1: it does not say '{HEADER}'")
+        format!("line 1: it does not say `{HEADER}'")
     );
     assert!(History::parse(b"").is_err());
 }

@@ -443,6 +443,6 @@ requests! {
     GetDistributorStatus = 84 for Operators => DistributorStatus;
     GetWorkerStatus = 69 for Operators => WorkerStatus;
     GetProcessStatus = 87 for Operators => ProcessStatus;
-    GetReach = 88 for Servers => Reach;
+    GetReach = 89 for Servers => Reach;
     ChangeCoordinators = 85 for Operators => ChangeCoordinatorsReply;
 }

@@ -109,7 +109,7 @@ mod tests {
                 "--workload: there is no `x'; there are point-reads, blind-writes",
             ),
             (
-                expected("sdd", ["ssd", "memory"]),
+                expected("sds", ["ssd", "memory"]),
                 "did you mean `ssd'? expected ssd or memory",
             ),
             (expected("fly", ["a", "b", "c"]), "expected a, b or c"),

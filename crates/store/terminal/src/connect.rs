@@ -21,6 +21,8 @@ use std::path::{Path, PathBuf};
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Limit of the wait for a controller's status.
 const STATUS_LIMIT: Duration = Duration::from_secs(2);
+/// Servers have read a key file that has changed within this time.
+const KEY_IS_READ: Duration = Duration::from_secs(3);
 /// Behind the line of a write whose outcome is not known.
 const READ_BACK: &str = "; it may be done, or not: read it back";
 /// What one lacks who may not change the cluster.
@@ -402,6 +404,7 @@ impl Connection {
     /// The controller; an error if there is none within the time-out.
     pub fn controller(&self) -> Boxed<'_, Outcome<Candidate>> {
         Box::pin(async move {
+            let begun = plinth_runtime::now();
             let found = async {
                 loop {
                     if let Some(leader) =
@@ -409,9 +412,15 @@ impl Connection {
                     {
                         return Ok(leader);
                     }
-                    // To wait would be in vain.
+                    // To wait would be in vain, but for a key that servers may be about to read.
+                    let is_old = begun.elapsed() >= KEY_IS_READ;
+                    let refuses = |look: &Look| match look {
+                        Look::NeedsKey => true,
+                        Look::Ungreeted(_) => is_old,
+                        _ => false,
+                    };
                     if self.is_denied()
-                        && let Some(line) = self.explain_denial().await
+                        && let Some(line) = self.refusal_of(refuses).await
                     {
                         return Err(line);
                     }
@@ -620,6 +629,10 @@ impl Connection {
 
     /// One line for the error if coordinators refuse this process, with their reasons; `None` if none does.
     pub fn explain_denial(&self) -> Boxed<'_, Option<String>> {
+        self.refusal_of(|look| matches!(look, Look::NeedsKey | Look::Ungreeted(_)))
+    }
+
+    fn refusal_of<'a>(&'a self, refuses: impl Fn(&Look) -> bool + 'a) -> Boxed<'a, Option<String>> {
         Box::pin(async move {
             let file = &self.coordinators.file();
             let looks = file
@@ -627,9 +640,7 @@ impl Connection {
                 .iter()
                 .map(|place| async move { (place, look_at(&self.transport, file, place).await) });
             let looks = plinth_runtime::join_all(looks).await;
-            let refuses =
-                |(_, look): &&(_, Look)| matches!(look, Look::NeedsKey | Look::Ungreeted(_));
-            let refusing = looks.iter().filter(refuses);
+            let refusing = looks.iter().filter(|(_, look)| refuses(look));
             let reasons = together(refusing.map(|(place, look)| (*place, look.to_string())));
             let path = self.path.display();
             (!reasons.is_empty()).then(|| format!("the cluster of {path} refuses: {reasons}"))

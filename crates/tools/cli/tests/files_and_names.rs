@@ -68,7 +68,7 @@ fn configured_by_a_file(cluster: &Cluster) -> Server {
     let refused = server(cluster, &["--config", "wrong.toml"]).output();
     let line = error_line(&refused.expect("the binary was built"));
     assert!(line.contains("wrong.toml, line 2"), "{line}");
-    assert!(line.contains("is 'data-dir' meant?"), "{line}");
+    assert!(line.contains("did you mean `data-dir'?"), "{line}");
 
     write(
         "server.toml",

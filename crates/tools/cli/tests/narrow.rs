@@ -44,14 +44,19 @@ fn wide(text: &str) -> Vec<&str> {
     text.lines().filter(is_wide).collect()
 }
 
-/// Asks a shell for help, and gives what the pager has got.
-fn paged(command: &Command, directory: &Path, subjects: &[&str]) -> String {
+/// The words of a text, however its lines were broken.
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Asks a shell for help, and gives what the pager has got, and what the shell has shown itself.
+fn paged(command: &Command, directory: &Path, subjects: &[&str]) -> (String, String) {
     let keys: String = subjects.iter().map(|of| format!("help {of}\n")).collect();
     let said = shown(command, directory, &format!("{keys}exit\n"));
     let paged = std::fs::read_to_string(directory.join("paged"));
     let paged = paged.unwrap_or_else(|error| panic!("{error}: {said}"));
     assert_eq!(wide(&paged), Vec::<&str>::new(), "{paged}");
-    paged
+    (paged, said)
 }
 
 #[test]
@@ -66,12 +71,12 @@ fn the_state_of_a_cluster_and_the_help_of_its_shell_fit_a_small_terminal() {
     assert_eq!(wide(table), Vec::<&str>::new(), "{status}");
     let missing = common::command(&file, &["keeper", "status", "--tree", "none"]);
     let missing = shown(&missing, directory, "");
-    assert!(missing.contains("gateways with a lease"), "{missing}");
+    assert!(words(&missing).contains("leases in its rows"), "{missing}");
     assert_eq!(wide(&missing), Vec::<&str>::new(), "{missing}");
     let shell = common::command(&file, &["cli"]);
-    let help = paged(&shell, directory, &["", "options", "escaping", "exit"]);
+    let (help, _) = paged(&shell, directory, &["", "options", "escaping", "exit"]);
     for part in ["`help STATEMENT'", "`option on NAME'", "hello\\x20world"] {
-        assert!(help.contains(part), "{part}: {help}");
+        assert!(words(&help).contains(part), "{part}: {help}");
     }
     assert!(!help.contains("quit does so, too"), "it fits: {help}");
 }
@@ -103,13 +108,14 @@ fn the_state_of_a_service_and_the_help_of_tables_fit_a_small_terminal() {
     assert!(tries.any(|listens| listens), "it listens");
     let mut shell = Command::new(BINARY);
     shell.args(["table", "cli", "-C", &address]);
-    let help = paged(&shell, &directory.0, &["", "filters", "select"]);
+    let (help, said) = paged(&shell, &directory.0, &["", "filters", "select"]);
+    let help = help + &said;
     for part in [
         "`help STATEMENT'",
         "false if the row has null",
         "select name, born",
     ] {
-        assert!(help.contains(part), "{part}: {help}");
+        assert!(words(&help).contains(part), "{part}: {help}");
     }
 }
 
@@ -120,12 +126,12 @@ fn the_help_of_the_shell_in_memory_fits_a_small_terminal() {
     machines.until(|status| status["coordinators"][0]["answers"] == true);
     assert!(machines.create().status.success());
     machines.whole();
-    let help = paged(
+    let (help, _) = paged(
         &machines.shell(&[]),
         &machines.directory.0,
         &["", "escaping"],
     );
-    for part in ["`help STATEMENT'", "hello\\x20world"] {
-        assert!(help.contains(part), "{part}: {help}");
+    for part in ["hello\\x20world"] {
+        assert!(words(&help).contains(part), "{part}: {help}");
     }
 }

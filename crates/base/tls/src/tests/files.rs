@@ -27,7 +27,7 @@ fn each_mistake_in_the_files_is_named_with_its_file() {
     assert!(line(&wrong).starts_with("ca.pem: there is no certificate"));
     let mut wrong = good.clone();
     wrong.key.bytes = place.authority.pem.clone().into();
-    assert!(line(&wrong).starts_with("key.pem: there is no private key in it"));
+    assert!(line(&wrong).starts_with("key.pem: it is a certificate"));
     let mut wrong = good.clone();
     wrong.key.bytes = place.issue("other").key.into();
     let said = line(&wrong);

@@ -417,7 +417,7 @@ fn an_identity_that_does_not_exist_and_a_wrong_rule_are_named() {
         parsed.expect_err("wrong")
     };
     assert!(line(&["S.XX=1"], &[]).contains("the fields are"));
-    assert!(line(&[], &["client:S.XX=1"]).contains("'client:S.XX=1': rules for certificates"));
+    assert!(line(&[], &["client:S.XX=1"]).contains("`client:S.XX=1': rules for certificates"));
     for wrong in ["nobody:S.CN=x", "S.CN=x", "", "client"] {
         let said = Policy::parse([], [wrong]).expect_err(wrong);
         assert!(

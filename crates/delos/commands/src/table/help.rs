@@ -90,9 +90,10 @@ or before an empty line:
   from accounts
   where owner = 'ann';
 
-A line that is a statement itself needs no `;'. It is one, unless the line behind
-it is there already, as in a file or a paste, and only goes on: `and ...'. Ctrl-C
-gives up what was begun. Lines that begin with `#' are comments.";
+A line that is a statement itself needs no `;'. It is one, unless the line
+behind it is there already, as in a file or a paste, and only goes on:
+`and ...'. Ctrl-C gives up what was begun. Lines that begin with `#' are
+comments.";
 
 /// What there is to say about a statement, or about something else; about all, if nothing is named.
 ///

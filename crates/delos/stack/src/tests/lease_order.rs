@@ -123,6 +123,6 @@ fn what_a_proposer_is_told_is_true_while_the_lease_changes_hands() {
 #[test]
 fn a_proposer_that_believes_its_last_refusal_is_found() {
     fault::makes_panic("delos_order_refusal_believed", "was refused", || {
-        check_seeds(0..300);
+        check_seeds(300..1200);
     });
 }

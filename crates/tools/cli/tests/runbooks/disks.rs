@@ -96,7 +96,7 @@ fn an_older_copy_is_put_back_while_another_machine_dies() {
 #[test]
 fn a_damaged_storage_server_is_made_anew_though_its_machine_dies_meanwhile() {
     let page = Section::runbook("Damaged files");
-    page.says("does not serve. Its files stay in their place as well, until the others have made a new replica.");
+    page.says("it does not count as a replica, and its files stay in their place until the others have made a new");
     let mut machines = Machines::with_database("damaged", 3, DOUBLE);
     let mut value = 0;
     machines.stop(3);
