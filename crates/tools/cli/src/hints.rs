@@ -452,7 +452,8 @@ mod tests {
         ("select", "plinth table cli --exec 'select …'"), ("insert", "plinth table cli --exec 'insert …'"),
         ("update", "plinth table cli --exec 'update …'"), ("upsert", "plinth table cli --exec 'upsert …'"),
         ("get", "plinth cli --exec 'get …'"), ("put", "plinth cli --exec 'set …'"), ("del", "--exec 'clear …'"),
-        ("ls", "--exec 'getrange …'"), ("configure", "--exec 'configure …'"), ("getrnage", "--exec 'getrange …'"),
+        ("ls", "--exec 'getrange …'"), ("configure", "--exec 'configure …'"),
+        ("getrnage", "--exec 'getrange …'"),
         // Slips.
         ("sever", "'server'"), ("servr", "'server'"), ("stat", "'status'"), ("stauts", "'status'"),
         ("STATUS", "'status'"), ("statsu", "'status'"), ("tpo", "'top'"), ("bnech", "'bench'"), ("kepeer", "'keeper'"),

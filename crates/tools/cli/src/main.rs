@@ -92,8 +92,8 @@ fn program() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .after_help(
-            "`plinth help COMMAND' tells all of one, `plinth help keeper' or `help tools' what is behind it; -V prints \
-            the version. Begin with `plinth dev --data-dir data' and then, in another terminal, `plinth cli -C \
+            "`plinth help COMMAND' tells all of one, `plinth help keeper' or `help tools' what is behind it; -V \
+            prints the version. Begin with `plinth dev --data-dir data' and then, in another terminal, `plinth cli -C \
             data/plinth.cluster'.",
         );
     let program = commands::fill(program);

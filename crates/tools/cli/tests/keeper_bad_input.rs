@@ -18,8 +18,9 @@ const SILENT_BYTES_MAX: usize = 32 << 10;
 /// A silent connection is closed by then: 10 s without a greeting; or the time-out of its session, and 10 s in which
 /// its last bytes may be read.
 const SILENT_LIMIT: Duration = Duration::from_secs(30);
-/// Every answer to a client that behaves well, on a machine that does other things too.
-const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+/// Every answer to a client that behaves well, on a machine that does other things too: who holds memory that others
+/// wait for, and sends nothing more, gives way after two seconds (`STALL_LIMIT` of the gateway).
+const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 /// The shortest time-out of a session.
 const SHORT_TIMEOUT_MS: i32 = 4000;
 /// Answers of this size are asked for and not read, until all together would fill the memory.
