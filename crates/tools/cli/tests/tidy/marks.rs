@@ -1,6 +1,6 @@
 //! What programs print has one kind of marks around what is typed: `word'. This finds the other kinds in texts of the
-//! code. Texts of commands and flags are Markdown, since they are comments and pages, too; the program gives them their
-//! marks (`crates/tools/cli/src/marks.rs`).
+//! code. Texts of commands and flags are Markdown, since they are comments and pages, too; the program gives them
+//! their marks (`crates/tools/cli/src/marks.rs`).
 
 use super::sources;
 
