@@ -124,7 +124,7 @@ impl Item {
                 (line, is_broken) = (" ".repeat(goes_on.min(width / 2)), true);
             }
             // Columns end where the line does.
-            if !is_broken || !(line.trim().is_empty() && word.trim().is_empty()) {
+            if !(is_broken && line.trim().is_empty() && word.trim().is_empty()) {
                 line.push_str(word);
             }
         }
