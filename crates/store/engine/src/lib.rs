@@ -17,6 +17,7 @@
 pub mod batch;
 mod damage;
 mod failure;
+mod key_bytes;
 pub mod knobs;
 pub mod memory;
 pub mod sorted;

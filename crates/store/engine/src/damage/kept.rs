@@ -10,6 +10,7 @@
 
 use super::{DamagedRanges, Range};
 use crate::failure::{damage, disk_failure};
+use crate::key_bytes::{get_key, put_key};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::{Error, Result};
 use plinth_runtime::{disk, probe};
@@ -22,16 +23,6 @@ const HEAD: usize = 20;
 const SECTOR: usize = 4096;
 const BEGINS_BEHIND_ROW: u8 = 1;
 const ENDS_AT_ROW: u8 = 2;
-
-fn put_key(out: &mut BytesMut, key: &[u8]) {
-    out.put_u32_le(u32::try_from(key.len()).expect("no key reaches 4 GiB"));
-    out.put_slice(key);
-}
-
-fn get_key(from: &mut Bytes) -> Option<Bytes> {
-    let len = from.try_get_u32_le().ok()? as usize;
-    (len <= from.len()).then(|| from.split_to(len))
-}
 
 fn put_blocks(out: &mut BytesMut, blocks: &BTreeSet<u64>) {
     out.put_u32_le(u32::try_from(blocks.len()).expect("they are bounded"));

@@ -16,6 +16,7 @@
 //! twice](crate::KEPT_TWICE): a record of which nothing can be read has lost no more than that. In the former format a
 //! record had a header of 40 bytes, one checksum over all of its payload, and no directory.
 
+use crate::key_bytes::{get_key, put_key};
 use crate::memory::lost::{LostPart, Origin};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::key::KeyRange;
@@ -129,16 +130,6 @@ pub(super) struct Directory {
     pub own_len: u32,
     pub own_crc: u32,
     pub blocks: Vec<Block>,
-}
-
-fn put_key(out: &mut BytesMut, key: &[u8]) {
-    out.put_u32_le(u32::try_from(key.len()).expect("no key reaches 4 GiB"));
-    out.put_slice(key);
-}
-
-fn get_key(from: &mut Bytes) -> Option<Bytes> {
-    let len = from.try_get_u32_le().ok()? as usize;
-    (len <= from.len()).then(|| from.split_to(len))
 }
 
 fn put_ranges(out: &mut BytesMut, ranges: &[KeyRange]) {
